@@ -1,0 +1,71 @@
+# Two commands need nothing but Python 3.11+, git and make:
+#   make book   the HTML book in _build/html      make test   every notebook, every test, and no drift
+# Others: make help
+
+OLDEST := 3.11
+MODERN := import sys; sys.exit(sys.version_info < tuple(map(int, "$(OLDEST)".split("."))))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do "$$p" -c '$(MODERN)' 2>/dev/null && echo "$$p" && break; done)
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.stamp
+# Where pip finds torch; on Linux without a GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu saves several GB.
+TORCH_INDEX ?=
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export OMP_NUM_THREADS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help book test serve export clean prepare lint check execute vendor distclean new-chapter
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(STAMP): constraints.txt settings.ini setup.py
+	@"$(PYTHON)" -c '$(MODERN)' 2>/dev/null || { echo "transformer_ols needs Python $(OLDEST) or newer, found $$(python3 --version 2>/dev/null || echo none); install one, or name it: make PYTHON=/path/to/python3"; exit 1; }
+	@test -x $(BIN)/pip || "$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@echo "Installing the pinned environment into $(VENV) (once, a few minutes)"
+	@$(BIN)/pip install -q -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	@$(BIN)/pip install -q -c constraints.txt setuptools wheel
+	@$(BIN)/pip install -q -c constraints.txt --no-build-isolation -e '.[plot,sklearn,book,dev]'
+	@touch $@
+
+execute: $(STAMP)
+	@$(BIN)/python tools/execute.py
+
+book: execute ## the HTML book, in _build/html
+	@$(BIN)/jupyter-book build . -W --keep-going --all -q
+	@echo "The book is built. Open $(CURDIR)/_build/html/index.html, or run: make serve"
+
+test: execute check ## every notebook, every test, notebooks clean, library = notebooks
+	@$(BIN)/pytest -n 2
+
+check: $(STAMP)
+	@$(BIN)/python tools/check_clean.py
+
+lint: $(STAMP) ## style of notebooks, tools and tests; types of the exported package
+	@$(BIN)/ruff check nbs tools tests setup.py
+	@$(BIN)/ruff format --check -q tools tests setup.py
+	@$(BIN)/mypy
+
+serve: book ## build the book and serve it at http://127.0.0.1:8000
+	@$(BIN)/python -m http.server -d _build/html --bind 127.0.0.1 8000
+
+export: $(STAMP) ## write transformer_ols/ from the notebooks
+	@$(BIN)/nbdev_export
+
+clean: $(STAMP) ## strip outputs and metadata from the notebooks
+	@$(BIN)/nbdev_clean --clear_all
+
+prepare: export clean lint test ## all of it, before a commit
+
+new-chapter: $(STAMP) ## a chapter's files: make new-chapter NAME=16_topic TITLE="A title"
+	@$(BIN)/python tools/new_chapter.py "$(NAME)" "$(TITLE)"
+
+vendor: ## fetch MathJax anew (needs npm) and compare with the recorded checksums
+	@rm -rf _build/vendor && mkdir -p _build/vendor && cd _build/vendor && npm pack --silent mathjax@3.2.2 >/dev/null && tar xzf mathjax-3.2.2.tgz
+	@mkdir -p book_static/mathjax/output/chtml/fonts
+	@cp _build/vendor/package/LICENSE _build/vendor/package/es5/tex-chtml.js book_static/mathjax/
+	@cp -R _build/vendor/package/es5/output/chtml/fonts/woff-v2 book_static/mathjax/output/chtml/fonts/
+	@cd book_static && sha256sum --quiet -c vendored.sha256 && echo "vendored files are as recorded"
+
+distclean: ## remove everything that make made
+	rm -rf $(VENV) _build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

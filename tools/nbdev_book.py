@@ -1,0 +1,173 @@
+"""Sphinx extension: show nbdev notebooks as clean book pages.
+
+* `read_nb` (used through `nb_custom_formats`) takes a notebook's outputs from `_build/executed` and turns `#|` directives into tags.
+* a transform strips the `#|` lines from what the reader sees and says where a cell is exported to.
+* docstrings may hold `$mathematics$` and `code` as the notebooks do, and every API entry links to the cell that defines it.
+* links to the public repository appear when, and only when, settings.ini names its address.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.transforms import SphinxTransform
+
+sys.path.insert(0, str(Path(__file__).parent))
+from execute import DIRECTIVE, PACKAGE, ROOT, directives, executed_path
+
+TAGS = {
+    ("default_exp", None): "remove-cell",
+    ("hide", None): "remove-cell",
+    ("echo", "false"): "remove-input",
+    ("output", "false"): "remove-output",
+    ("code-fold", "true"): "hide-input",
+    ("answer", None): "hide-cell",
+    ("error", "true"): "raises-exception",
+}
+EXPORTS = ("export", "exports", "exporti")
+
+
+def read_nb(text: str) -> nbformat.NotebookNode:
+    """The executed copy of a notebook, its directives turned into what myst-nb understands."""
+    executed = executed_path(text)
+    if not executed.exists():
+        raise ExtensionError(f"no executed copy {executed.name} of this notebook; run `make book`, which executes it first")
+    nb = nbformat.read(executed, as_version=4)
+    module = None
+    for cell in nb.cells:
+        if cell.cell_type != "code":
+            continue
+        found = directives(cell.source)
+        module = found.get("default_exp", module)
+        cell.metadata["tags"] = [tag for (name, value), tag in TAGS.items() if name in found and value in (None, found[name].lower())]
+        cell.metadata["mystnb"] = figure(found)
+        for name in EXPORTS:
+            if name in found:
+                cell.metadata["nbdev_export"] = found[name] or module
+        cell.metadata["nbdev_id"] = cell.get("id", "")
+    return nb
+
+
+def figure(found: dict[str, str]) -> dict[str, Any]:
+    """Caption, label and alt text of a cell's figure."""
+    options: dict[str, Any] = {}
+    if "fig-cap" in found:
+        options["figure"] = {"caption": found["fig-cap"], **({"name": found["label"]} if "label" in found else {})}
+    if "fig-alt" in found:
+        options["image"] = {"alt": found["fig-alt"]}
+    return options
+
+
+class CleanCells(SphinxTransform):
+    """Strip the `#|` lines, anchor each cell by its id, and say where an exported cell goes."""
+
+    default_priority = 400
+
+    def apply(self, **kwargs: Any) -> None:
+        for cell in list(self.document.findall(nodes.container)):
+            if cell.get("nb_element") != "cell_code":
+                continue
+            meta = cell.get("cell_metadata", {})
+            if meta.get("nbdev_id"):
+                cell["ids"].append(f"cell-{meta['nbdev_id']}")
+            for source in cell.findall(nodes.container):
+                if source.get("nb_element") != "cell_code_source":
+                    continue
+                for block in source.findall(nodes.literal_block):
+                    lines = block.astext().split("\n")
+                    while lines and (DIRECTIVE.match(lines[0]) or not lines[0].strip()):
+                        lines.pop(0)
+                    block.rawsource = "\n".join(lines)
+                    block.children = [nodes.Text(block.rawsource)]
+                if module := meta.get("nbdev_export"):
+                    source += self.exported_to(module)
+
+    def exported_to(self, module: str) -> nodes.paragraph:
+        url = "../" * self.env.docname.count("/") + f"_modules/{PACKAGE}/{module}.html"
+        link = nodes.reference("", "", nodes.literal("", f"{PACKAGE}.{module}"), refuri=url)
+        return nodes.paragraph("", "", nodes.Text("exported to "), link, classes=["nbdev-export"])
+
+
+MATH = re.compile(r"(?<![\\$`])\$([^$\n]+?)\$")
+CODE = re.compile(r"(?<![`:])`([^`\n]+)`(?![`_])")
+CELL = re.compile(r"^# %% \S*?([^/\s]+)\.ipynb #(\w+)", re.M)
+
+
+def myst_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Let docstrings be written as the notebooks are: `$math$` and single-backtick code."""
+    out = []
+    for line in lines:
+        line = MATH.sub("\x01\\1\x02", line)
+        line = CODE.sub(r"``\1``", line)
+        out.append(line.replace("\x01", ":math:`").replace("\x02", "`"))
+    lines[:] = out
+
+
+def where_defined(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Begin every API entry with a link to the notebook cell that defines it."""
+    if what not in ("function", "class", "method"):
+        return
+    try:
+        source, lineno = inspect.getsourcefile(obj), inspect.getsourcelines(obj)[1]
+    except (TypeError, OSError):  # made by the interpreter (a dataclass's methods), or inherited from a C type
+        return
+    if not source or Path(source).parent.name != PACKAGE:
+        return
+    head = "".join(Path(source).read_text("utf8").splitlines(True)[:lineno])
+    if hits := CELL.findall(head):
+        notebook, cell = hits[-1]
+        lines += ["", f"*Derived and tested in* `{title(notebook)} <../{notebook}.html#cell-{cell}>`__.", ""]
+
+
+def title(notebook: str) -> str:
+    """The first heading of a notebook."""
+    first = nbformat.read(ROOT / "nbs" / f"{notebook}.ipynb", as_version=4).cells[0].source
+    return str(first.splitlines()[0].lstrip("# "))
+
+
+def drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Jupyter Book 1 loads sphinx-thebe twice over on every page; the book has no live kernel, so leave it out."""
+    context["script_files"] = [
+        script
+        for script in context.get("script_files", [])
+        if "thebe" not in f"{getattr(script, 'filename', script)} {getattr(script, 'attributes', {}).get('body', '')}".lower()
+    ]
+
+
+def settings(root: Path = ROOT) -> Any:
+    """The one source of metadata."""
+    config = ConfigParser(delimiters=["="])
+    config.read(root / "settings.ini", encoding="utf-8")
+    return config["DEFAULT"]
+
+
+def metadata(app: Sphinx, config: Any) -> None:
+    """Author, version and, if its address is known, the repository's buttons come from settings.ini."""
+    meta = settings()
+    config.author, config.copyright, config.version = meta["author"], meta["copyright"], meta["version"]
+    if meta["git_url"]:
+        buttons = ("use_repository_button", "use_issues_button", "use_edit_page_button", "use_source_button")
+        config.html_theme_options |= {
+            "repository_url": meta["git_url"],
+            "repository_branch": meta["branch"],
+            **dict.fromkeys(buttons, True),
+        }
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.setup_extension("sphinx.ext.autodoc")
+    app.add_transform(CleanCells)
+    app.connect("config-inited", metadata, priority=100)
+    app.connect("autodoc-process-docstring", myst_docstring, priority=800)
+    app.connect("autodoc-process-docstring", where_defined, priority=900)
+    app.connect("html-page-context", drop_thebe, priority=999)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
