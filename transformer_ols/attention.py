@@ -24,7 +24,15 @@ def _check_attention(q: Any, k: Any, v: Any, mask: Any) -> int:
         check_mask("mask", mask, (*batch, sizes["m"], sizes["n"]), q)
     return sizes["d"]
 
-# %% ../nbs/04_attention.ipynb #0c925c82
+# %% ../nbs/04_attention.ipynb #d9b47506
+def _scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    scores = scale * (q @ k.mT)
+    if not bool(torch.isfinite(scores).all()):
+        dtype = str(q.dtype).removeprefix("torch.")
+        raise ValueError(f"q and k must have scaled inner products that fit into {dtype}, got an overflow; rescale them")
+    return scores
+
+# %% ../nbs/04_attention.ipynb #e762ebda
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     r"""Linear attention and its weights.
 
@@ -42,18 +50,16 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = N
 
     Raises:
         TypeError: an argument has the wrong type or dtype.
-        ValueError: shapes that do not fit, NaN or infinity, a query that sees nothing, a scale that is not positive.
+        ValueError: shapes that do not fit, NaN or infinity, a query that sees nothing, a scale that is not positive, or an overflow.
     """
     _check_attention(q, k, v, mask)
-    weights = check_number("scale", scale, exclusive=True) * (q @ k.mT)
+    weights = _scores(q, k, check_number("scale", scale, exclusive=True))
     if mask is not None:
         weights = torch.where(mask, weights, 0.0)
     return weights @ v, weights
 
-# %% ../nbs/04_attention.ipynb #b49c4223
-def softmax_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, scale: float | None = None
-) -> tuple[Tensor, Tensor]:
+# %% ../nbs/04_attention.ipynb #45e8d051
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, scale: float | None = None) -> tuple[Tensor, Tensor]:
     r"""Softmax attention and its weights.
 
     $O = A V$ with $a_{ij} = \exp(\sigma q_i^\top k_j) / \sum_l \exp(\sigma q_i^\top k_l)$, sums over the keys that the mask lets through.
@@ -70,14 +76,13 @@ def softmax_attention(
 
     Raises:
         TypeError: an argument has the wrong type or dtype.
-        ValueError: shapes that do not fit, NaN or infinity, a query that sees nothing, a scale that is not positive.
+        ValueError: shapes that do not fit, NaN or infinity, a query that sees nothing, a scale that is not positive, or an overflow.
 
     Source:
         Vaswani et al., Attention Is All You Need (2017), section 3.2.1.
     """
     d = _check_attention(q, k, v, mask)
-    factor = d**-0.5 if scale is None else check_number("scale", scale, exclusive=True)
-    logits = factor * (q @ k.mT)
+    logits = _scores(q, k, d**-0.5 if scale is None else check_number("scale", scale, exclusive=True))
     if mask is not None:
         logits = torch.where(mask, logits, -math.inf)
     weights = torch.softmax(logits, dim=-1)
