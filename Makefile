@@ -68,4 +68,4 @@ vendor: ## fetch MathJax anew (needs npm) and compare with the recorded checksum
 	@cd book_static && sha256sum --quiet -c vendored.sha256 && echo "vendored files are as recorded"
 
 distclean: ## remove everything that make made
-	rm -rf $(VENV) _build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv _build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

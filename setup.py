@@ -1,5 +1,6 @@
 """All metadata is in settings.ini: edit it there."""
 
+import re
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -13,11 +14,21 @@ statuses = ["1 - Planning", "2 - Pre-Alpha", "3 - Alpha", "4 - Beta", "5 - Produ
 oldest = int(meta["min_python"].split(".")[1])
 extras = ["plot", "sklearn", "book", "dev"]
 
+
+def readme():
+    """The README with links that lead somewhere from a package index: into the repository if its address is known, else plain text."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    local = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
+    if meta["git_url"]:
+        return local.sub(rf"\1[\2]({meta['git_url']}/raw/{meta['branch']}/\3)", text)
+    return local.sub(lambda link: "" if link[1] else link[2], text)
+
+
 setup(
     name=meta["lib_name"],
     version=meta["version"],
     description=meta["description"],
-    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description=readme(),
     long_description_content_type="text/markdown",
     author=meta["author"],
     author_email=meta["author_email"] or None,

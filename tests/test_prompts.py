@@ -221,7 +221,7 @@ def test_samplers_refuse(change: dict[str, Any], error: type[Exception], text: s
 COVARIANCES = [
     ([[1.0, 0.0], [0.0, 1.0]], TypeError, "covariance must be a torch.Tensor, got list"),
     (torch.eye(2, dtype=torch.int64), TypeError, "covariance must be float32 or float64, got int64"),
-    (torch.eye(3), ValueError, "covariance must have axes (2, 2) with 2 = 2 (fixed), got shape (3, 3)"),
+    (torch.eye(3), ValueError, "covariance must have axes (2, 2), got shape (3, 3); reshape one"),
     (torch.ones(2), ValueError, "covariance must have axes (2, 2), got shape (2,)"),
     (torch.full((2, 2), nan), ValueError, "covariance must be finite, got 4 NaN or infinite of 4 values"),
     (torch.eye(2, device="meta"), ValueError, "covariance is on the meta device"),

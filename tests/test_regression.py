@@ -299,6 +299,8 @@ def test_an_explicit_rtol_is_taken_literally() -> None:
     x = torch.diag(torch.tensor([1.0, 1.0, 1.0], dtype=F64)) + 1.0
     x[:, 2] = x[:, 1] + torch.tensor([1e-6, -1e-6, 2e-6], dtype=F64)
     assert [int(ols(x, x[:, 0], rtol=rtol).rank) for rtol in (None, 1e-9, 1e-3)] == [3, 3, 2]
+    p = nist_problem("Longley")
+    assert int(ols(p.x, p.y, fit_intercept=True, rtol=1e-3).rank) == 6  # the smallest singular value is 0.009 of the largest
     offset = torch.tensor([[0.0], [1.0], [3.0]], dtype=F64) + 4e15  # numbers this size are known to 0.5
     assert [int(ols(offset, x[:, 0], fit_intercept=True, rtol=rtol).rank) for rtol in (None, 0.0)] == [0, 1]
 
@@ -317,6 +319,19 @@ def test_routes_refuse_what_they_cannot_do(method: str) -> None:
         ols(batch, torch.stack([y, y]), method=method)
 
 
+def test_cholesky_answers_or_refuses_but_never_guesses() -> None:
+    u, v = (torch.linalg.qr(draw(seed, n, 3))[0] for seed, n in ((0, 9), (1, 3)))
+    refused = []
+    for power in range(4, 15):
+        x = (u * torch.logspace(0, -power, 3, dtype=F64)) @ v.mT
+        try:
+            fit = ols(x, x.sum(-1), method="cholesky", refinements=0)
+            assert gap(fit.coef, torch.ones(3)) < 0.5  # eps kappa² is still below one
+        except ValueError:
+            refused.append(power)
+    assert refused == list(range(refused[0], 15)) and 7 <= refused[0] <= 9
+
+
 def test_degenerate_designs() -> None:
     constant = ols(torch.ones(4, 2, dtype=F64) / 3, torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=F64), fit_intercept=True)
     assert int(constant.rank) == 0 and constant.coef.tolist() == [0.0, 0.0] and constant.intercept.item() == 3.0
@@ -329,7 +344,7 @@ def test_degenerate_designs() -> None:
     assert target.residual.item() == 0.0
 
 
-@pytest.mark.parametrize("size", [1e-150, 1e150])
+@pytest.mark.parametrize("size", [1e-170, 1e170])  # the squares leave the range of float64
 def test_extreme_magnitudes(size: float) -> None:
     x, y = draw(0, 9, 3), draw(1, 9)
     assert gap(ols(size * x, y, fit_intercept=True).coef * size, ols(x, y, fit_intercept=True).coef) < 1e-13
@@ -392,6 +407,18 @@ def test_gradients_of_orthogonal_deficient_and_badly_scaled_designs() -> None:
     slope = torch.autograd.grad(ols(decade, y, fit_intercept=True).coef[6], y)[0]
     alone = torch.autograd.grad(ols(p.x, y, fit_intercept=True).coef[5], y)[0]
     assert gap(slope, alone * 0.1 / 1.01) < 1e-8  # (b, b/10) with b + b/100 = the coefficient of the year
+    year = p.x[:, 5:]
+    slope = torch.autograd.grad(ols(torch.cat([year, year / 10], 1), y, fit_intercept=True).coef[1], y)[0]
+    assert gap(slope, torch.autograd.grad(ols(year, y, fit_intercept=True).coef[0], y)[0] * 0.1 / 1.01) < 1e-8
+
+
+def test_a_large_offset_does_not_hide_an_unrelated_direction() -> None:
+    base = draw(0, 12, 2)
+    pair, clock = torch.stack([base[:, 0], base[:, 0] + 1e-7 * base[:, 1]], 1), torch.arange(12, dtype=F64)[:, None]
+    y = draw(1, 12).requires_grad_()
+    late, early = (ols(torch.cat([pair, clock + start], 1), y, fit_intercept=True) for start in (1e10, 0.0))
+    assert int(late.rank) == 3 and gap(late.coef.detach(), early.coef.detach()) < 1e-8
+    assert gap(*(torch.autograd.grad(fit.coef[0], y)[0] for fit in (late, early))) < 1e-8
 
 
 def test_no_gradient_is_tracked_unless_asked_for() -> None:
@@ -422,6 +449,7 @@ def test_refusals() -> None:
         (lambda: kernel_ridge(x, y, lambda a, b: -a @ b.mT, 1.0), "ridge must make K"),
         (lambda: kernel_ridge(x, y, lambda a, b: a, 1.0), r"kernel\(x, x\) must have axes"),
         (lambda: kernel_ridge(x, y, Linear(), 0.0), "ridge must make K"),
+        (lambda: kernel_ridge(x[0, :2] * 0, y[0, :2], Gaussian(1.0), 2.0**-52), "ridge must make K"),  # a pivot of one last place
         (lambda: ols(x, y).predict(x[..., :2]), "x must have axes"),
         (lambda: kernel_ridge(x, y, Linear(), 1.0).predict(x[..., :2]), "x_query must have axes"),
         (lambda: nist_problem("Norris").digits(torch.zeros(1, dtype=F64), torch.zeros(1, dtype=F64)), "intercept must have axes"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from configparser import ConfigParser
@@ -178,9 +179,12 @@ def test_package_metadata_names_an_address_only_when_there_is_one(tree: Path, ru
     head = text.split("\n\n")[0]
     assert "Project-URL" not in head
     assert "Home-page" not in head
+    assert not re.search(r"\]\((?!http)", text), "a package index cannot follow a relative link"
     set_address(tree, "https://code.example/owner/transformer_ols")
     text = (tree / metadata(run) / "METADATA").read_text()
     assert "https://code.example/owner/transformer_ols" in text.split("\n\n")[0]
+    assert "](https://code.example/owner/transformer_ols/raw/main/LICENSE)" in text
+    assert not re.search(r"\]\((?!http)", text)
 
 
 def test_settings_are_the_one_source() -> None:

@@ -400,39 +400,51 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def check(html: Path, source: Path = ROOT) -> Report:
-    """Check a built book against its sources."""
-    html, report = html.resolve(), Report()
-    paths = sorted(path for path in html.rglob("*.html") if path.relative_to(html).parts[0] not in THIRD_PARTY)
-    book = {path: read_page(path, str(path.relative_to(html))) for path in paths}
-    documents = toc_files(yaml.safe_load((source / "_toc.yml").read_text("utf8")))
+def missing_or_bare(html: Path, source: Path, book: dict[Path, Page]) -> Faults:
+    """Compare the pages with `_toc.yml` and with what the notebooks promise."""
     if not book:
-        report.faults.append(f"{html}: no pages; build the book first")
+        yield f"{html}: no pages; build the book first"
     if not (html / "index.html").is_file():
-        report.faults.append("index.html: the page is missing, a reader opens the book there")
-    for document in documents:
+        yield "index.html: the page is missing, a reader opens the book there"
+    for document in toc_files(yaml.safe_load((source / "_toc.yml").read_text("utf8"))):
         page = book.get(html / f"{document}.html")
         if page is None:
-            report.faults.append(f"{document}.html: the page is missing, _toc.yml lists it")
+            yield f"{document}.html: the page is missing, _toc.yml lists it"
             continue
         if not page.headings:
-            report.faults.append(f"{page.name}: has no title")
+            yield f"{page.name}: has no title"
         if (notebook := source / f"{document}.ipynb").is_file():
-            report.faults += [f"{page.name}: {fault}" for fault in shows_what_it_promises(page, read_promise(notebook))]
-    meta = settings(source)
+            yield from (f"{page.name}: {fault}" for fault in shows_what_it_promises(page, read_promise(notebook)))
+
+
+def page_faults(path: Path, page: Page, book: dict[Path, Page], meta: dict[str, str]) -> Faults:
+    """Everything that is wrong with one page, each thing once."""
+    found = [*page.faults, *has_sound_addresses(page, path, book, meta)]
+    for rule in (describes_its_images, gives_each_id_once, loads_mathjax_for_mathematics):
+        found += rule(page)
+    yield from (f"{page.name}: {fault}" for fault in dict.fromkeys(found))
+
+
+def asset_faults(html: Path, book: dict[Path, Page]) -> Faults:
+    """Everything that is wrong with stylesheets and scripts, the theme's included."""
+    for pattern, read in (("*.css", stylesheet_faults), ("*.js", script_faults)):
+        for path in sorted(html.rglob(pattern)):
+            yield from (f"{path.relative_to(html)}: {fault}" for fault in read(path))
+    yield from mathjax_faults(html, book)
+
+
+def check(html: Path, source: Path = ROOT) -> Report:
+    """Check a built book against its sources."""
+    html, meta, report = html.resolve(), settings(source), Report()
+    paths = sorted(path for path in html.rglob("*.html") if path.relative_to(html).parts[0] not in THIRD_PARTY)
+    book = {path: read_page(path, str(path.relative_to(html))) for path in paths}
+    report.faults += missing_or_bare(html, source, book)
     for path, page in book.items():
-        found = [*page.faults, *has_sound_addresses(page, path, book, meta)]
-        for rule in (describes_its_images, gives_each_id_once, loads_mathjax_for_mathematics):
-            found += rule(page)
-        report.faults += [f"{page.name}: {fault}" for fault in dict.fromkeys(found)]
+        report.faults += page_faults(path, page, book, meta)
         if mathjax(page) and not page.mathematics:
             report.notes.append(f"{page.name}: loads MathJax without mathematics")
-        report.counts += Counter(links=len(page.links), images=len(page.images), outputs=sum(page.outputs), loads=len(page.loads))
-    for pattern, rule in (("*.css", stylesheet_faults), ("*.js", script_faults)):
-        for path in sorted(html.rglob(pattern)):
-            report.faults += [f"{path.relative_to(html)}: {fault}" for fault in rule(path)]
-    report.faults += mathjax_faults(html, book)
-    report.counts["pages"] = len(book)
+        report.counts += Counter(pages=1, links=len(page.links), images=len(page.images), outputs=sum(page.outputs), loads=len(page.loads))
+    report.faults += asset_faults(html, book)
     return report
 
 

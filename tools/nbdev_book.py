@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -49,12 +50,19 @@ def read_nb(text: str) -> nbformat.NotebookNode:
         found = directives(cell.source)
         module = found.get("default_exp", module)
         cell.metadata["tags"] = [tag for (name, value), tag in TAGS.items() if name in found and value in (None, found[name].lower())]
+        if "export" in found and only_imports(cell.source):
+            cell.metadata["tags"].append("hide-input")
         cell.metadata["mystnb"] = figure(found)
         for name in EXPORTS:
             if name in found:
                 cell.metadata["nbdev_export"] = found[name] or module
         cell.metadata["nbdev_id"] = cell.get("id", "")
     return nb
+
+
+def only_imports(source: str) -> bool:
+    """Whether a cell does nothing but import, which a reader of the book need not see unfolded."""
+    return all(isinstance(statement, ast.Import | ast.ImportFrom) for statement in ast.parse(source).body)
 
 
 def figure(found: dict[str, str]) -> dict[str, Any]:
@@ -73,6 +81,9 @@ class CleanCells(SphinxTransform):
     default_priority = 400
 
     def apply(self, **kwargs: Any) -> None:
+        for node in self.document.findall(nodes.section):
+            if "proof-content" in node["ids"]:  # sphinx-proof gives every theorem of a page this one id
+                node["ids"].remove("proof-content")
         for cell in list(self.document.findall(nodes.container)):
             if cell.get("nb_element") != "cell_code":
                 continue

@@ -46,7 +46,7 @@ def _check_numbers(name: str, value: Tensor) -> None:
         bad = int((~torch.isfinite(value)).sum())
         raise ValueError(f"{name} must be finite, got {bad} NaN or infinite of {value.numel()} values; drop or impute them first")
 
-# %% ../nbs/00_checks.ipynb #e363bf75
+# %% ../nbs/00_checks.ipynb #906ce820
 def check_tensors(**arguments: tuple[str, Any]) -> dict[str, int]:
     """Check tensors that belong together and return the size of every named axis.
 
@@ -63,7 +63,7 @@ def check_tensors(**arguments: tuple[str, Any]) -> dict[str, int]:
         TypeError: an argument is no tensor, is neither float32 nor float64, or has another dtype than the first.
         ValueError: wrong rank or size, empty, NaN or infinity, or on another device than the first.
     """
-    first = next(iter(arguments))
+    first = next(iter(arguments), "")
     sizes: dict[str, tuple[int, str]] = {}
     for name, (_, value) in arguments.items():
         _check_kind(name, value)
@@ -75,40 +75,41 @@ def check_tensors(**arguments: tuple[str, Any]) -> dict[str, int]:
         _check_numbers(name, value)
     return {axis: size for axis, (size, _) in sizes.items()}
 
-# %% ../nbs/00_checks.ipynb #9962ec7e
+# %% ../nbs/00_checks.ipynb #35939bb2
 def _check_same_kind(name: str, value: Tensor, first: str, reference: Tensor) -> None:
     if value.dtype != reference.dtype:
-        raise TypeError(f"{name} must have the dtype of {first} ({_short(reference.dtype)}), got {_short(value.dtype)}; convert one of them")
+        wanted, got = _short(reference.dtype), _short(value.dtype)
+        raise TypeError(f"{name} must have the dtype of {first} ({wanted}), got {got}; convert one of them")
     if value.device != reference.device:
         raise ValueError(f"{name} must be on the device of {first} ({reference.device}), got {value.device}; move one of them")
 
-# %% ../nbs/00_checks.ipynb #3ed65d80
+# %% ../nbs/00_checks.ipynb #056eaaf6
 def _names(axes: str) -> list[str]:
     return [axis for axis in axes.split() if not axis.startswith("*")]
 
 
 def _bind(name: str, axes: str, value: Tensor, sizes: dict[str, tuple[int, str]]) -> None:
-    names = _names(axes)
+    names, wanted = _names(axes), f"({', '.join(axes.split())})"
     if value.ndim < len(names) or (value.ndim > len(names) and "*" not in axes):
-        raise ValueError(f"{name} must have axes ({', '.join(axes.split())}), got shape {_shape(value)}; add or remove an axis")
+        raise ValueError(f"{name} must have axes {wanted}, got shape {_shape(value)}; add or remove an axis")
     for axis, size in zip(names, value.shape[value.ndim - len(names) :], strict=True):
-        expected, source = (int(axis), "fixed") if axis.isdigit() else sizes.setdefault(axis, (size, f"from {name}"))
+        fixed = axis.isdigit()
+        expected, source = (int(axis), "") if fixed else sizes.setdefault(axis, (size, name))
         if size != expected:
-            wanted = ", ".join(axes.split())
-            raise ValueError(f"{name} must have axes ({wanted}) with {axis} = {expected} ({source}), got shape {_shape(value)}; reshape one")
+            agreed = "" if fixed else f" with {axis} = {expected} (from {source})"
+            raise ValueError(f"{name} must have axes {wanted}{agreed}, got shape {_shape(value)}; reshape one")
 
-# %% ../nbs/00_checks.ipynb #a8d89841
+# %% ../nbs/00_checks.ipynb #87dd58c2
 def _check_batch(batches: dict[str, torch.Size]) -> None:
     joint = torch.Size()
     for name, batch in batches.items():
         try:
             joint = torch.broadcast_shapes(joint, batch)
         except RuntimeError:
-            raise ValueError(
-                f"{name} must have batch axes that broadcast with {tuple(joint)} of the arguments before it, got {tuple(batch)}; make them equal"
-            ) from None
+            wanted = f"batch axes that broadcast with {tuple(joint)} of the arguments before it"
+            raise ValueError(f"{name} must have {wanted}, got {tuple(batch)}; make them equal") from None
 
-# %% ../nbs/00_checks.ipynb #acac5e30
+# %% ../nbs/00_checks.ipynb #35f7b0cb
 def check_number(name: str, value: Any, *, minimum: float = 0.0, exclusive: bool = False) -> float:
     """Return `value` as a float if it is a finite real number that is at least (or, if exclusive, above) `minimum`.
 
@@ -125,9 +126,13 @@ def check_number(name: str, value: Any, *, minimum: float = 0.0, exclusive: bool
         TypeError: not a real number.
         ValueError: NaN, infinite, or below the minimum.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_real:
         raise TypeError(f"{name} must be a real number, got {type(value).__name__}; pass a Python float")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, got {number}; pass an ordinary number")
     if number < minimum or (exclusive and number == minimum):
@@ -239,7 +244,7 @@ def check_generator(name: str, value: Any) -> None:
     """
     check_instance(name, value, (torch.Generator, type(None)), "pass torch.Generator().manual_seed(0)")
 
-# %% ../nbs/00_checks.ipynb #e548a6a9
+# %% ../nbs/00_checks.ipynb #fbff2bbf
 def check_dtype(name: str, value: Any) -> torch.dtype:
     """Return `value` if it is one of the dtypes the library computes in.
 
@@ -253,10 +258,10 @@ def check_dtype(name: str, value: Any) -> torch.dtype:
     Raises:
         TypeError: neither `torch.float32` nor `torch.float64`.
     """
-    if value not in FLOATS:
+    if not isinstance(value, torch.dtype) or value not in FLOATS:
         got = _short(value) if isinstance(value, torch.dtype) else type(value).__name__
         raise TypeError(f"{name} must be torch.float32 or torch.float64, got {got}; pass dtype=torch.float64")
-    return torch.float64 if value == torch.float64 else torch.float32
+    return value
 
 # %% ../nbs/00_checks.ipynb #7cc90126
 def check_mask(name: str, value: Any, shape: tuple[int, ...], reference: Tensor) -> None:

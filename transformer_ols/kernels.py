@@ -145,7 +145,7 @@ class Gaussian(_PositiveKernel):
         r"""Features $\varphi(x) = \psi(x) = x/h$ and key term $\log b(z) = -\lVert z\rVert^2/2h^2$."""
         return _gaussian_factors(lambda x: x / self.bandwidth)
 
-# %% ../nbs/02_kernels.ipynb #37c32559
+# %% ../nbs/02_kernels.ipynb #9f223235
 def row_normalized(
     kernel: Callable[[Tensor, Tensor], Tensor], x: Tensor, z: Tensor, *, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -158,7 +158,7 @@ def row_normalized(
         mask: bool, broadcasts to `(*b, n, m)`; True = may count. None keeps all.
 
     Returns:
-        weights: `(*b, n, m)`, rows summing to one, and log_row_sums: `(*b, n)`.
+        The weights `(*b, n, m)`, each row summing to one, and the logarithms of the row sums `(*b, n)`.
 
     Raises:
         TypeError: the kernel is not callable, x or z no floating tensors of one dtype, or the mask not boolean.
@@ -339,7 +339,7 @@ class Laplace(_PositiveKernel):
     def _log(self, x: Tensor, z: Tensor) -> Tensor:
         return -_distances(x, z) / self.bandwidth
 
-# %% ../nbs/02_kernels.ipynb #1ca3cbbc
+# %% ../nbs/02_kernels.ipynb #c51a54f1
 @dataclass(frozen=True)
 class Polynomial:
     r"""$k(x, z) = (\langle x, z\rangle + c)^p$ with degree $p$ and offset $c$.
@@ -363,7 +363,14 @@ class Polynomial:
         object.__setattr__(self, "offset", check_number("offset", self.offset))
 
     def __call__(self, x: Tensor, z: Tensor) -> Tensor:
-        """Gram matrix of `x` `(*b, n, d)` and `z` `(*b, m, d)`, of shape `(*b, n, m)`.
+        """Gram matrix $k(x_i, z_j)$.
+
+        Args:
+            x: `(*b, n, d)`, float32 or float64.
+            z: `(*b, m, d)`, the same dtype.
+
+        Returns:
+            `(*b, n, m)`, the same dtype.
 
         Raises:
             TypeError: not two floating tensors of one dtype.
@@ -372,13 +379,20 @@ class Polynomial:
         check_tensors(x=("*b n d", x), z=("*b m d", z))
         return _finite((x @ z.mT + self.offset) ** self.degree)
 
-# %% ../nbs/02_kernels.ipynb #fc4034c1
+# %% ../nbs/02_kernels.ipynb #dcdbaa19
 @dataclass(frozen=True)
 class Linear:
     r"""$k(x, z) = \langle x, z\rangle$: kernel ridge with it is ridge regression."""
 
     def __call__(self, x: Tensor, z: Tensor) -> Tensor:
-        """Gram matrix of `x` `(*b, n, d)` and `z` `(*b, m, d)`, of shape `(*b, n, m)`.
+        """Gram matrix $k(x_i, z_j)$.
+
+        Args:
+            x: `(*b, n, d)`, float32 or float64.
+            z: `(*b, m, d)`, the same dtype.
+
+        Returns:
+            `(*b, n, m)`, the same dtype.
 
         Raises:
             TypeError: not two floating tensors of one dtype.

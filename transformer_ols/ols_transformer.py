@@ -55,7 +55,7 @@ def _by_gram(x: Tensor, ridge: float, rtol: float) -> SpectralFactor:
     L = v * torch.where(keep, eigenvalues, math.inf).rsqrt()[..., None, :]
     return _record(L, x @ L, (n * eigenvalues.clamp(min=0)).sqrt(), keep)
 
-# %% ../nbs/10_ols_transformer.ipynb #83d6b19e
+# %% ../nbs/10_ols_transformer.ipynb #0a0d8938
 def _norms(x: Tensor) -> Tensor:
     peak = x.abs().amax(-2, keepdim=True)
     peak = torch.where(peak > 0, peak, 1.0)  # a zero column is left alone; large numbers do not overflow when squared
@@ -67,6 +67,7 @@ def _by_svd(x: Tensor, ridge: float, rtol: float) -> SpectralFactor:
     n, d = x.shape[-2:]
     rows = _with_pseudo_tokens(x, math.sqrt(ridge))
     scale = _norms(rows)
+    _check_overflow(rows, scale)
     u, s, wt = torch.linalg.svd(rows / scale, full_matrices=False)
     keep = s > rtol * s[..., :1]
     inverse = 1 / torch.where(keep, s, math.inf)
@@ -148,9 +149,10 @@ def _readout(x: Tensor, y: Tensor, factor: SpectralFactor, ridge: float) -> Tens
     w_p: Tensor = torch.linalg.solve(keys.mT @ keys / n + beyond, p)
     return w_p
 
-# %% ../nbs/10_ols_transformer.ipynb #df421998
+# %% ../nbs/10_ols_transformer.ipynb #180d62c4
 def _fitted(x: Tensor, y: Tensor, ridge: float, fit_intercept: bool, tolerance: float, route: str) -> dict[str, Tensor]:
     context, targets, x_mean, y_mean = _centred(x, y, fit_intercept, tolerance)
+    _check_overflow(context, targets)
     factor = spectral_factor(context, ridge=ridge, rtol=tolerance, route=route)
     p = factor.L.mT @ (context.mT @ targets) / x.shape[-2]
     w_p = _readout(context, targets, factor, ridge) if route == "svd" else p

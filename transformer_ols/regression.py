@@ -83,7 +83,7 @@ def _kept(singular: Tensor, vh: Tensor, offset: Tensor, cut: tuple[float, float]
     noise = (vh.abs() @ offset.mT)[..., 0]
     return singular > torch.maximum(cut[0] * singular[..., :1], cut[1] * noise)
 
-# %% ../nbs/03_regression.ipynb #225d3b78
+# %% ../nbs/03_regression.ipynb #23db15a1
 class _Design(NamedTuple):
     rows: Tensor
     root: Tensor
@@ -106,7 +106,7 @@ def _design(x: Tensor, weights: Tensor, ridge: float, fit_intercept: bool) -> _D
         scale = _power_of_two(rows, (-2, -1)).clamp(min=2.0 ** math.frexp(math.sqrt(ridge))[1]).expand_as(rows[..., :1, :])
     return _Design(rows / scale, root, center / scale, scale, ridge / scale[..., :1] / scale[..., :1])
 
-# %% ../nbs/03_regression.ipynb #171c1b62
+
 class _Route(NamedTuple):
     step: Callable[[Tensor, Tensor], Tensor]
     rank: Tensor
@@ -163,15 +163,15 @@ def _cholesky_route(design: _Design, cut: tuple[float, float]) -> _Route:
 
 _ROUTES = {"svd": _svd_route, "qr": _qr_route, "cholesky": _cholesky_route}
 
-# %% ../nbs/03_regression.ipynb #92de0c76
+# %% ../nbs/03_regression.ipynb #351bbb02
 def _refined(
     x: Tensor, y: Tensor, weights: Tensor, design: _Design, route: _Route, passes: int, fit_intercept: bool
 ) -> tuple[Tensor, Tensor]:
     batch = torch.broadcast_shapes(design.rows.shape[:-2], y.shape[:-2])
     coef = y.new_zeros(*batch, x.shape[-1], y.shape[-1])
     intercept = y.new_zeros(*batch, 1, y.shape[-1])
-    for _ in range(passes):
-        residual = _residual(x / design.scale, y, coef, intercept)
+    for step in range(passes):
+        residual = _residual(x / design.scale, y, coef, intercept) if step else y
         mean = _mean(residual, weights) * fit_intercept
         change = route.step(design.root * (residual - mean), coef)
         coef = coef + change
@@ -236,7 +236,7 @@ class LinearFit:
             return x @ self.coef + self.intercept[..., None, :]
         return (x @ self.coef[..., None])[..., 0] + self.intercept[..., None]
 
-# %% ../nbs/03_regression.ipynb #1aebd618
+# %% ../nbs/03_regression.ipynb #b045c6c1
 def _linear_fit(
     x: Tensor, y: Tensor, weights: Tensor, ridge: float, fit_intercept: bool, cut: tuple[float, float], method: str, refinements: int
 ) -> LinearFit:
@@ -256,7 +256,7 @@ def _linear_fit(
         return LinearFit(coef[..., 0], intercept[..., 0, 0], rank, condition)
     return LinearFit(coef, intercept[..., 0, :], rank, condition)
 
-# %% ../nbs/03_regression.ipynb #63b8606d
+
 def _check_xy(x: Any, y: Any, **more: tuple[str, Any]) -> None:
     several = isinstance(x, Tensor) and isinstance(y, Tensor) and y.ndim >= x.ndim
     check_tensors(x=("*b n d", x), y=("*b n k" if several else "*b n", y), **more)
