@@ -13,6 +13,7 @@ import inspect
 import re
 import sys
 from configparser import ConfigParser
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,9 @@ class CleanCells(SphinxTransform):
     default_priority = 400
 
     def apply(self, **kwargs: Any) -> None:
-        for node in self.document.findall(nodes.section):
-            if "proof-content" in node["ids"]:  # sphinx-proof gives every theorem of a page this one id
-                node["ids"].remove("proof-content")
+        for number, node in enumerate(self.document.findall(nodes.Element)):
+            if node.get("ids") in (["proof"], ["proof-content"]):  # sphinx-proof gives all proofs of a page the same two ids
+                node["ids"] = [f"{node['ids'][0]}-{number}"]
         for cell in list(self.document.findall(nodes.container)):
             if cell.get("nb_element") != "cell_code":
                 continue
@@ -108,18 +109,21 @@ class CleanCells(SphinxTransform):
         return nodes.paragraph("", "", nodes.Text("exported to "), link, classes=["nbdev-export"])
 
 
-MATH = re.compile(r"(?<![\\$`])\$([^$\n]+?)\$")
-CODE = re.compile(r"(?<![`:])`([^`\n]+)`(?![`_])")
+ROLE = re.compile(r"\{([\w:]+)\}`([^`]+)`")
+SPAN = re.compile(r"(?<![`:])(`[^`]+`)(?![`_])")
+SHAPE = re.compile(r"\(([^()`]*\*b[^()`]*)\)")
+MATH = re.compile(r"(?<![\\$])\$([^$]+?)\$")
 CELL = re.compile(r"^# %% \S*?([^/\s]+)\.ipynb #(\w+)", re.M)
 
 
 def myst_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Let docstrings be written as the notebooks are: `$math$` and single-backtick code."""
+    """Let docstrings be written as the notebooks are: `$math$`, single-backtick code, shapes like (*b, n), and roles."""
     out = []
     for line in lines:
-        line = MATH.sub("\x01\\1\x02", line)
-        line = CODE.sub(r"``\1``", line)
-        out.append(line.replace("\x01", ":math:`").replace("\x02", "`"))
+        pieces = SPAN.split(ROLE.sub(r":\1:`\2`", line))
+        code = [f"`{piece}`" for piece in pieces[1::2]]
+        text = [MATH.sub(r":math:`\1`", SHAPE.sub(r"``(\1)``", piece)) for piece in pieces[::2]]
+        out.append("".join(a + b for a, b in zip_longest(text, code, fillvalue="")))
     lines[:] = out
 
 

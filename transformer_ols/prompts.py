@@ -42,29 +42,17 @@ def _check_prompt(prompt: Prompt) -> None:
             shapes = f"{tuple(prompt.y.shape)}, got shape {tuple(prompt.mask.shape)}"
             raise ValueError(f"mask must have the shape of y, {shapes}; expand it")
 
-# %% ../nbs/01_prompts.ipynb #fc1538aa
-def _to(self: Prompt, target: str | torch.device | torch.dtype) -> Prompt:
-    """Return the prompt on another device, or in another precision; the mask stays boolean.
-
-    Args:
-        target: a device or its name, or `torch.float32` or `torch.float64`.
-
-    Returns:
-        A new prompt; tensors that need no change are shared.
-
-    Raises:
-        TypeError: neither a device nor one of the two dtypes.
-        ValueError: no such device, or numbers too large for float32.
-    """
+# %% ../nbs/01_prompts.ipynb #767936a7
+def _move(prompt: Prompt, target: str | torch.device | torch.dtype) -> Prompt:
     check_instance("target", target, (str, torch.device, torch.dtype), "pass torch.float32 or 'cuda', for example")
     if isinstance(target, torch.dtype):
         dtype = check_dtype("target", target)
-        return _map(self, lambda value: value if value.dtype == torch.bool else value.to(dtype))
+        return _map(prompt, lambda value: value if value.dtype == torch.bool else value.to(dtype))
     try:
         device = torch.device(target)
     except RuntimeError:
         raise ValueError(f"target must be a device or a dtype, got {target!r}; pass 'cpu', 'cuda' or torch.float32") from None
-    return _map(self, lambda value: value.to(device))
+    return _map(prompt, lambda value: value.to(device))
 
 
 def _map(prompt: Prompt, function: Callable[[Tensor], Tensor]) -> Prompt:
@@ -106,17 +94,17 @@ def _repr(self: Prompt) -> str:
     sizes = f"batch={tuple(self.batch)}, n={self.y.shape[-1]}, m={self.x_query.shape[-2]}, d={self.x.shape[-1]}"
     return f"Prompt({sizes}, {str(self.x.dtype).removeprefix('torch.')}, {self.x.device})"
 
-# %% ../nbs/01_prompts.ipynb #3ae78408
+# %% ../nbs/01_prompts.ipynb #d78b0977
 @dataclass(frozen=True, eq=False, repr=False)
 class Prompt:
     """Pairs $(x_i, y_i)$ to learn from and inputs $x_q$ to answer for, with any batch axes in front.
 
     Args:
-        x: inputs of the context, (*b, n, d), float32 or float64 as all that follow.
-        y: their targets, noise included, (*b, n).
-        x_query: inputs to answer for, (*b, m, d).
-        y_query: the values there without noise, (*b, m), or None if they are unknown.
-        mask: True marks a real pair, (*b, n), or None if all are real; padding must be finite, zeros for example.
+        x: inputs of the context, `(*b, n, d)`, float32 or float64 as all that follow.
+        y: their targets, noise included, `(*b, n)`.
+        x_query: inputs to answer for, `(*b, m, d)`.
+        y_query: the values there without noise, `(*b, m)`, or None if they are unknown.
+        mask: True marks a real pair, `(*b, n)`, or None if all are real; padding must be finite, zeros for example.
 
     Raises:
         TypeError: an argument is no tensor, holds integers, or has another dtype than `x`; the mask is not boolean.
@@ -129,7 +117,7 @@ class Prompt:
     y_query: Tensor | None = None
     mask: Tensor | None = None
 
-    to, __getitem__, __len__, __iter__, __repr__ = _to, _getitem, _len, _iter, _repr
+    __getitem__, __len__, __iter__, __repr__ = _getitem, _len, _iter, _repr
 
     def __post_init__(self) -> None:
         _check_prompt(self)
@@ -141,8 +129,16 @@ class Prompt:
 
     @property
     def lengths(self) -> Tensor:
-        """How many real pairs each prompt has, (*b), int64."""
+        """How many real pairs each prompt has, `(*b)`, int64."""
         return torch.ones_like(self.y, dtype=torch.int64).sum(-1) if self.mask is None else self.mask.sum(-1)
+
+    def to(self, target: str | torch.device | torch.dtype) -> Prompt:
+        """Return the prompt on another device or in another precision; the mask stays boolean.
+
+        Args:
+            target: a device or its name, or `torch.float32` or `torch.float64`.
+        """
+        return _move(self, target)
 
 # %% ../nbs/01_prompts.ipynb #ea4c99c9
 def _generator(value: torch.Generator | None) -> torch.Generator:
@@ -306,7 +302,7 @@ def _gram(kernel: Callable[[Tensor, Tensor], Tensor], points: Tensor) -> Tensor:
     check_tensors(x=("N d", points), **{"kernel(x, x)": ("N N", gram)})
     return gram
 
-# %% ../nbs/01_prompts.ipynb #60f645b1
+# %% ../nbs/01_prompts.ipynb #3920f9be
 def pad_prompts(prompts: Sequence[Prompt]) -> Prompt:
     """Stack prompts of different lengths along a new first axis, the shorter ones padded with zeros at the end.
 
@@ -314,7 +310,7 @@ def pad_prompts(prompts: Sequence[Prompt]) -> Prompt:
         prompts: at least one; equal batch axes `*b`, d, m, dtype and device, any n, and `y_query` given by all or by none.
 
     Returns:
-        One prompt with batch axes (len(prompts), *b) and the largest n; its mask is False on padding, old and new.
+        One prompt with batch axes `(len(prompts), *b)` and the largest n; its mask is False on padding, old and new.
 
     Raises:
         TypeError: not a sequence of prompts, or mixed dtypes.

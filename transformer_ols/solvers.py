@@ -168,7 +168,7 @@ def _message(solver: _Solver, residuals: Tensor, done: Tensor, tol: float | None
         return f"{text}; it has stalled: use float64, a preconditioner or another method"
     return f"{text}; allow more steps or use a preconditioner"
 
-# %% ../nbs/05_solvers.ipynb #7b56cca9
+# %% ../nbs/05_solvers.ipynb #788f5ff2
 def solve(
     A: Tensor | _Map,
     b: Tensor,
@@ -202,6 +202,8 @@ def solve(
     system, unit = _system(A, b)
     xs, relatives, n_iter, done = _iterate(system, solver, count, target, keep)
     iterates, residuals = torch.stack(xs) * unit, torch.stack(relatives)
+    if not bool(torch.isfinite(iterates[-1]).all()):
+        raise ArithmeticError(f"the solution does not fit into {b.dtype}; scale b down")
     message = _message(solver, residuals.detach(), done, tol)
     return Solution(iterates[-1], iterates if keep else None, residuals, done, n_iter, message)
 
@@ -228,7 +230,7 @@ def _check_preconditioner(preconditioner: Any) -> None:
             "pass a diagonal or a map r -> P r"
         )
 
-# %% ../nbs/05_solvers.ipynb #78f049ab
+# %% ../nbs/05_solvers.ipynb #b6956401
 _Scalar = float | Tensor
 
 
@@ -238,7 +240,7 @@ def _check_positive(name: str, value: Any) -> None:
         return
     check_tensors(**{name: ("*b", value)})
     if not bool((value > 0).all()):
-        least = float(value.min())
+        least = float(value.detach().min())
         raise ValueError(f"{name} must be above 0, got {least:g}; pass positive numbers")
 
 
@@ -311,7 +313,7 @@ def _times(preconditioner: _Preconditioner, matrix: Tensor, b: Tensor) -> Tensor
     columns = [_precondition(preconditioner, column.expand_as(b)) for column in matrix.unbind(-1)]
     return torch.stack(columns, -1)
 
-# %% ../nbs/05_solvers.ipynb #bb6f31a5
+# %% ../nbs/05_solvers.ipynb #903c9c84
 def _eigenvalues(system: _System, preconditioner: _Preconditioner) -> Tensor:
     A, b = _matrix(system, "computed bounds"), system.b
     _check_spd(system, "computed bounds")
@@ -324,7 +326,8 @@ def _eigenvalues(system: _System, preconditioner: _Preconditioner) -> Tensor:
                 "not; pass bounds=(low, high)"
             )
         A = C.mT @ A @ C
-    return torch.linalg.eigvalsh(A)
+    eigenvalues: Tensor = torch.linalg.eigvalsh(A)
+    return eigenvalues
 
 
 def _spectrum(
