@@ -32,6 +32,7 @@ execute: $(STAMP)
 	@$(BIN)/python tools/execute.py
 
 book: execute ## the HTML book, in _build/html
+	@rm -rf _build/html _build/.doctrees
 	@$(BIN)/jupyter-book build . -W --keep-going --all -q
 	@echo "The book is built. Open $(CURDIR)/_build/html/index.html, or run: make serve"
 

@@ -272,7 +272,7 @@ CALLS: dict[str, Call] = {
         regression.wls,
         x=X,
         y=TARGETS,
-        weights=tensor("*b n", Y.value.abs(), also=bads(ValueError, negative=-Y.value.abs(), zeros=0 * Y.value)),
+        weights=tensor("*b n", Y.value.abs(), also=bads(ValueError, one_negative=spoilt(Y.value.abs(), -1.0), zeros=0 * Y.value)),
         **REFINED,
     ),
     "ridge_regression": call(regression.ridge_regression, x=X, y=TARGETS, ridge=nonnegative(1.0), **REFINED),

@@ -167,6 +167,11 @@ def test_powers_of_two_change_no_digit(name: str, exponent: int) -> None:
     assert torch.equal(scaled.residuals, plain.residuals)
 
 
+def test_the_scale_is_exact() -> None:
+    A, b = problem(3, 6, ((), (50,)))
+    assert torch.equal(solve(A, b, Richardson(step_size=0.3), steps=1).value, 0.3 * b)
+
+
 @EVERY
 def test_zero_right_hand_sides(name: str) -> None:
     A, b = problem(4, 4, ((), (2,)))

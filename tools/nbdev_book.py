@@ -173,6 +173,7 @@ def metadata(app: Sphinx, config: Any) -> None:
         buttons = ("use_repository_button", "use_issues_button", "use_edit_page_button", "use_source_button")
         config.html_theme_options |= {
             "repository_url": meta["git_url"],
+            "repository_provider": next((name for name in ("gitlab", "bitbucket") if name in meta["git_url"]), "github"),
             "repository_branch": meta["branch"],
             **dict.fromkeys(buttons, True),
         }

@@ -8,33 +8,72 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .prompts import INPUTS as INPUTS
+    from .prompts import Prompt as Prompt
+    from .prompts import linear_prompts as linear_prompts
+    from .prompts import gp_prompts as gp_prompts
+    from .prompts import pad_prompts as pad_prompts
+    from .kernels import SoftmaxFactors as SoftmaxFactors
+    from .kernels import Gaussian as Gaussian
+    from .kernels import row_normalized as row_normalized
+    from .kernels import ExponentialDotProduct as ExponentialDotProduct
+    from .kernels import ARD as ARD
+    from .kernels import VonMisesFisher as VonMisesFisher
+    from .kernels import Periodic as Periodic
+    from .kernels import Laplace as Laplace
+    from .kernels import Polynomial as Polynomial
+    from .kernels import Linear as Linear
+    from .regression import NIST_PROBLEMS as NIST_PROBLEMS
+    from .regression import LinearFit as LinearFit
+    from .regression import ols as ols
+    from .regression import NISTProblem as NISTProblem
+    from .regression import nist_problem as nist_problem
+    from .regression import wls as wls
+    from .regression import ridge_regression as ridge_regression
+    from .regression import KernelFit as KernelFit
+    from .regression import kernel_ridge as kernel_ridge
     from .attention import linear_attention as linear_attention
     from .attention import softmax_attention as softmax_attention
-    from .kernels import ARD as ARD
-    from .kernels import ExponentialDotProduct as ExponentialDotProduct
-    from .kernels import Gaussian as Gaussian
-    from .kernels import Laplace as Laplace
-    from .kernels import Linear as Linear
-    from .kernels import Periodic as Periodic
-    from .kernels import Polynomial as Polynomial
-    from .kernels import VonMisesFisher as VonMisesFisher
-    from .kernels import row_normalized as row_normalized
-    from .ols_transformer import OLSTransformer as OLSTransformer
+    from .solvers import Solution as Solution
+    from .solvers import solve as solve
+    from .solvers import Richardson as Richardson
+    from .solvers import GradientDescent as GradientDescent
+    from .solvers import Chebyshev as Chebyshev
+    from .solvers import Nesterov as Nesterov
+    from .solvers import ConjugateGradient as ConjugateGradient
+    from .solvers import NewtonSchulz as NewtonSchulz
+    from .ols_transformer import SpectralFactor as SpectralFactor
     from .ols_transformer import spectral_factor as spectral_factor
-    from .prompts import Prompt as Prompt
-    from .prompts import gp_prompts as gp_prompts
-    from .prompts import linear_prompts as linear_prompts
-    from .regression import kernel_ridge as kernel_ridge
-    from .regression import ols as ols
-    from .regression import ridge_regression as ridge_regression
-    from .regression import wls as wls
+    from .ols_transformer import OLSTransformer as OLSTransformer
 
 _PUBLIC = {
-    "prompts": ("Prompt", "linear_prompts", "gp_prompts"),
-    "kernels": ("Gaussian", "ExponentialDotProduct", "VonMisesFisher", "ARD", "Periodic", "Laplace", "Polynomial", "Linear", "row_normalized"),
-    "regression": ("ols", "ridge_regression", "wls", "kernel_ridge"),
+    "prompts": ("INPUTS", "Prompt", "linear_prompts", "gp_prompts", "pad_prompts"),
+    "kernels": (
+        "SoftmaxFactors",
+        "Gaussian",
+        "row_normalized",
+        "ExponentialDotProduct",
+        "ARD",
+        "VonMisesFisher",
+        "Periodic",
+        "Laplace",
+        "Polynomial",
+        "Linear",
+    ),
+    "regression": (
+        "NIST_PROBLEMS",
+        "LinearFit",
+        "ols",
+        "NISTProblem",
+        "nist_problem",
+        "wls",
+        "ridge_regression",
+        "KernelFit",
+        "kernel_ridge",
+    ),
     "attention": ("linear_attention", "softmax_attention"),
-    "ols_transformer": ("spectral_factor", "OLSTransformer"),
+    "solvers": ("Solution", "solve", "Richardson", "GradientDescent", "Chebyshev", "Nesterov", "ConjugateGradient", "NewtonSchulz"),
+    "ols_transformer": ("SpectralFactor", "spectral_factor", "OLSTransformer"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = list(_HOME)

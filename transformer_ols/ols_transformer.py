@@ -138,7 +138,7 @@ def _centred(x: Tensor, y: Tensor, fit_intercept: bool, tolerance: float) -> tup
     varies = centred.abs().amax(-2, keepdim=True) > tolerance * x.abs().amax(-2, keepdim=True)
     return torch.where(varies, centred, 0.0), y - y_mean, x_mean, y_mean
 
-# %% ../nbs/10_ols_transformer.ipynb #5cdd129c
+# %% ../nbs/10_ols_transformer.ipynb #c42ccbcf
 def _readout(x: Tensor, y: Tensor, factor: SpectralFactor, ridge: float) -> Tensor:
     n = x.shape[-2]
     p = factor.whitened.mT @ y / n
@@ -149,7 +149,7 @@ def _readout(x: Tensor, y: Tensor, factor: SpectralFactor, ridge: float) -> Tens
     w_p: Tensor = torch.linalg.solve(keys.mT @ keys / n + beyond, p)
     return w_p
 
-# %% ../nbs/10_ols_transformer.ipynb #180d62c4
+
 def _fitted(x: Tensor, y: Tensor, ridge: float, fit_intercept: bool, tolerance: float, route: str) -> dict[str, Tensor]:
     context, targets, x_mean, y_mean = _centred(x, y, fit_intercept, tolerance)
     _check_overflow(context, targets)

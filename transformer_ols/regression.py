@@ -83,7 +83,7 @@ def _kept(singular: Tensor, vh: Tensor, offset: Tensor, cut: tuple[float, float]
     noise = (vh.abs() @ offset.mT)[..., 0]
     return singular > torch.maximum(cut[0] * singular[..., :1], cut[1] * noise)
 
-# %% ../nbs/03_regression.ipynb #23db15a1
+# %% ../nbs/03_regression.ipynb #225d3b78
 class _Design(NamedTuple):
     rows: Tensor
     root: Tensor
@@ -106,7 +106,7 @@ def _design(x: Tensor, weights: Tensor, ridge: float, fit_intercept: bool) -> _D
         scale = _power_of_two(rows, (-2, -1)).clamp(min=2.0 ** math.frexp(math.sqrt(ridge))[1]).expand_as(rows[..., :1, :])
     return _Design(rows / scale, root, center / scale, scale, ridge / scale[..., :1] / scale[..., :1])
 
-
+# %% ../nbs/03_regression.ipynb #d7e02c2d
 class _Route(NamedTuple):
     step: Callable[[Tensor, Tensor], Tensor]
     rank: Tensor
@@ -120,7 +120,7 @@ def _condition(singular: Tensor, keep: Tensor, full: int, root: Tensor) -> Tenso
     ratio = torch.hypot(singular[..., 0], root) / torch.hypot(smallest, root)
     return torch.where((rank > 0) | (root > 0), ratio, 1.0)
 
-# %% ../nbs/03_regression.ipynb #a311e540
+
 def _svd_route(design: _Design, cut: tuple[float, float]) -> _Route:
     u, singular, vh = torch.linalg.svd(design.rows, full_matrices=False)
     keep = _kept(singular, vh, design.offset, cut)
