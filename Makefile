@@ -44,7 +44,7 @@ check: $(STAMP)
 
 lint: $(STAMP) ## style of notebooks, tools and tests; types of the exported package
 	@$(BIN)/ruff check nbs tools tests setup.py
-	@$(BIN)/ruff format --check -q tools tests setup.py
+	@$(BIN)/ruff format --check -q nbs tools tests setup.py
 	@$(BIN)/mypy
 
 serve: book ## build the book and serve it at http://127.0.0.1:8000

@@ -27,7 +27,7 @@ from torch import Tensor
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
-from transformer_ols import kernels, plots, prompts, regression, solvers
+from transformer_ols import kernels, nist_problem, plots, prompts, regression, solvers
 from transformer_ols.attention import linear_attention, softmax_attention
 from transformer_ols.ols_transformer import OLSTransformer, spectral_factor
 
@@ -285,14 +285,14 @@ CALLS: dict[str, Call] = {
         ),
         ridge=nonnegative(1.0),
     ),
-    "nist_problem": call(regression.nist_problem, name=choice("Longley")),
+    "nist_problem": call(nist_problem, name=choice("Longley")),
     "LinearFit.predict": call(regression.ols(X.value, Y.value).predict, x=tensor("*b m d", tied="d", fixed_dtype=True)),
     "KernelFit.predict": call(
         regression.kernel_ridge(X.value, Y.value, kernels.Gaussian(1.0), 1.0).predict,
         x_query=tensor("*b m d", tied="d", fixed_dtype=True),
     ),
     "NISTProblem.digits": call(
-        regression.nist_problem("Norris").digits,
+        nist_problem("Norris").digits,
         intercept=tensor("", torch.tensor(1.0, dtype=torch.float64), fixed_dtype=True),
         coef=tensor("d", torch.ones(1, dtype=torch.float64), tied="d", fixed_dtype=True),
     ),

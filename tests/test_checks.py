@@ -259,6 +259,8 @@ def test_choices() -> None:
 
 
 def test_callables() -> None:
+    text = "v must be callable, got class Identity; pass a function or a kernel such as Gaussian(1.0)"
+    refused(TypeError, text, lambda: check_callable("v", torch.nn.Identity))
     check_callable("v", len)
     check_callable("v", torch.nn.Identity())
     for value in (None, 1.0, "gaussian", X):

@@ -29,11 +29,16 @@ def _scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
     scores = scale * (q @ k.mT)
     if not bool(torch.isfinite(scores).all()):
         dtype = str(q.dtype).removeprefix("torch.")
-        raise ValueError(f"q and k must have scaled inner products that fit into {dtype}, got an overflow; rescale them")
+        raise ValueError(
+            f"q and k must have scaled inner products that fit into {dtype}, got an"
+            " overflow; rescale them"
+        )
     return scores
 
 # %% ../nbs/04_attention.ipynb #e762ebda
-def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+def linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, scale: float = 1.0
+) -> tuple[Tensor, Tensor]:
     r"""Linear attention and its weights.
 
     $O = A V$ with $A = \sigma Q K^\top$, masked entries of $A$ being zero.
@@ -41,16 +46,20 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = N
     Args:
         q: queries, shape `(*b, m, d)`, float32 or float64.
         k: keys, shape `(*b, n, d)`, same dtype.
-        v: values, shape `(*b, n, e)`, same dtype. The batch axes of the three broadcast; heads are a batch axis.
-        mask: boolean, broadcastable to `(*b, m, n)`; True = may attend. Every query must see at least one key.
+        v: values, shape `(*b, n, e)`, same dtype. The batch axes of the three
+            broadcast; heads are a batch axis.
+        mask: boolean, broadcastable to `(*b, m, n)`; True = may attend. Every query
+            must see at least one key.
         scale: the positive factor $\sigma$ of the inner products.
 
     Returns:
-        The output, shape `(*b, m, e)`, and the weights, shape `(*b, m, n)` over the batch axes of `q`, `k` and `mask`.
+        The output, shape `(*b, m, e)`, and the weights, shape `(*b, m, n)` over the
+        batch axes of `q`, `k` and `mask`.
 
     Raises:
         TypeError: an argument has the wrong type or dtype.
-        ValueError: shapes that do not fit, NaN or infinity, a query that sees nothing, a scale that is not positive, or an overflow.
+        ValueError: shapes that do not fit, NaN or infinity, a query that sees nothing,
+            a scale that is not positive, or an overflow.
     """
     _check_attention(q, k, v, mask)
     weights = _scores(q, k, check_number("scale", scale, exclusive=True))
@@ -59,30 +68,46 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = N
     return weights @ v, weights
 
 # %% ../nbs/04_attention.ipynb #45e8d051
-def softmax_attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, scale: float | None = None) -> tuple[Tensor, Tensor]:
+def softmax_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
     r"""Softmax attention and its weights.
 
-    $O = A V$ with $a_{ij} = \exp(\sigma q_i^\top k_j) / \sum_l \exp(\sigma q_i^\top k_l)$, sums over the keys that the mask lets through.
+    $O = A V$ with
+    $a_{ij} = \exp(\sigma q_i^\top k_j) / \sum_l \exp(\sigma q_i^\top k_l)$, sums over
+    the keys that the mask lets through.
 
     Args:
         q: queries, shape `(*b, m, d)`, float32 or float64.
         k: keys, shape `(*b, n, d)`, same dtype.
-        v: values, shape `(*b, n, e)`, same dtype. The batch axes of the three broadcast; heads are a batch axis.
-        mask: boolean, broadcastable to `(*b, m, n)`; True = may attend. Every query must see at least one key.
-        scale: the positive factor $\sigma$ of the inner products; None for $1/\sqrt{d}$.
+        v: values, shape `(*b, n, e)`, same dtype. The batch axes of the three
+            broadcast; heads are a batch axis.
+        mask: boolean, broadcastable to `(*b, m, n)`; True = may attend. Every query
+            must see at least one key.
+        scale: the positive factor $\sigma$ of the inner products; None for
+            $1/\sqrt{d}$.
 
     Returns:
-        The output, shape `(*b, m, e)`, and the weights, shape `(*b, m, n)` over the batch axes of `q`, `k` and `mask`.
+        The output, shape `(*b, m, e)`, and the weights, shape `(*b, m, n)` over the
+        batch axes of `q`, `k` and `mask`.
 
     Raises:
         TypeError: an argument has the wrong type or dtype.
-        ValueError: shapes that do not fit, NaN or infinity, a query that sees nothing, a scale that is not positive, or an overflow.
+        ValueError: shapes that do not fit, NaN or infinity, a query that sees nothing,
+            a scale that is not positive, or an overflow.
 
     Source:
         Vaswani et al., Attention Is All You Need (2017), section 3.2.1.
     """
     d = _check_attention(q, k, v, mask)
-    logits = _scores(q, k, d**-0.5 if scale is None else check_number("scale", scale, exclusive=True))
+    logits = _scores(
+        q, k, d**-0.5 if scale is None else check_number("scale", scale, exclusive=True)
+    )
     if mask is not None:
         logits = torch.where(mask, logits, -math.inf)
     weights = torch.softmax(logits, dim=-1)

@@ -31,27 +31,42 @@ FLOATS = (torch.float32, torch.float64)
 def _check_kind(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(
-            f"{name} must be a torch.Tensor, got {type(value).__name__}; convert it with torch.as_tensor(..., dtype=torch.float64)"
+            f"{name} must be a torch.Tensor, got {type(value).__name__}; convert it"
+            " with torch.as_tensor(..., dtype=torch.float64)"
         )
     if value.dtype not in FLOATS:
-        raise TypeError(f"{name} must be float32 or float64, got {_short(value.dtype)}; convert it with {name}.to(torch.float64)")
+        raise TypeError(
+            f"{name} must be float32 or float64, got {_short(value.dtype)}; convert it"
+            f" with {name}.to(torch.float64)"
+        )
 
 
 def _check_numbers(name: str, value: Tensor) -> None:
     if value.is_meta:
-        raise ValueError(f"{name} is on the meta device, which holds no numbers; move the data to cpu or cuda first")
+        raise ValueError(
+            f"{name} is on the meta device, which holds no numbers; move the data to"
+            " cpu or cuda first"
+        )
     if value.numel() == 0:
-        raise ValueError(f"{name} is empty, got shape {_shape(value)}; pass at least one element along every axis")
+        raise ValueError(
+            f"{name} is empty, got shape {_shape(value)}; pass at least one element"
+            " along every axis"
+        )
     if not bool(torch.isfinite(value).all()):
         bad = int((~torch.isfinite(value)).sum())
-        raise ValueError(f"{name} must be finite, got {bad} NaN or infinite of {value.numel()} values; drop or impute them first")
+        raise ValueError(
+            f"{name} must be finite, got {bad} NaN or infinite of {value.numel()}"
+            " values; drop or impute them first"
+        )
 
 # %% ../nbs/00_checks.ipynb #906ce820
 def check_tensors(**arguments: tuple[str, Any]) -> dict[str, int]:
     """Check tensors that belong together and return the size of every named axis.
 
-    Each keyword is an argument's name, its axes and its value: `x=("*b n d", x), y=("*b n", y)`. An axis named twice must have one
-    size, a number is a fixed size, and `*b` stands for any batch axes, which must broadcast with those of the other arguments.
+    Each keyword is an argument's name, its axes and its value:
+    `x=("*b n d", x), y=("*b n", y)`. An axis named twice must have one size, a number
+    is a fixed size, and `*b` stands for any batch axes, which must broadcast with those
+    of the other arguments.
 
     Args:
         **arguments: `name=(axes, tensor)`, in the order in which the caller sees them.
@@ -60,8 +75,10 @@ def check_tensors(**arguments: tuple[str, Any]) -> dict[str, int]:
         Axis name to size; the batch axes are left out.
 
     Raises:
-        TypeError: an argument is no tensor, is neither float32 nor float64, or has another dtype than the first.
-        ValueError: wrong rank or size, empty, NaN or infinity, or on another device than the first.
+        TypeError: an argument is no tensor, is neither float32 nor float64, or has
+            another dtype than the first.
+        ValueError: wrong rank or size, empty, NaN or infinity, or on another device
+            than the first.
     """
     first = next(iter(arguments), "")
     sizes: dict[str, tuple[int, str]] = {}
@@ -70,7 +87,12 @@ def check_tensors(**arguments: tuple[str, Any]) -> dict[str, int]:
         _check_same_kind(name, value, first, arguments[first][1])
     for name, (axes, value) in arguments.items():
         _bind(name, axes, value, sizes)
-    _check_batch({name: value.shape[: value.ndim - len(_names(axes))] for name, (axes, value) in arguments.items()})
+    _check_batch(
+        {
+            name: value.shape[: value.ndim - len(_names(axes))]
+            for name, (axes, value) in arguments.items()
+        }
+    )
     for name, (_, value) in arguments.items():
         _check_numbers(name, value)
     return {axis: size for axis, (size, _) in sizes.items()}
@@ -79,25 +101,41 @@ def check_tensors(**arguments: tuple[str, Any]) -> dict[str, int]:
 def _check_same_kind(name: str, value: Tensor, first: str, reference: Tensor) -> None:
     if value.dtype != reference.dtype:
         wanted, got = _short(reference.dtype), _short(value.dtype)
-        raise TypeError(f"{name} must have the dtype of {first} ({wanted}), got {got}; convert one of them")
+        raise TypeError(
+            f"{name} must have the dtype of {first} ({wanted}), got {got}; convert one"
+            " of them"
+        )
     if value.device != reference.device:
-        raise ValueError(f"{name} must be on the device of {first} ({reference.device}), got {value.device}; move one of them")
+        raise ValueError(
+            f"{name} must be on the device of {first} ({reference.device}), got"
+            f" {value.device}; move one of them"
+        )
 
 # %% ../nbs/00_checks.ipynb #056eaaf6
 def _names(axes: str) -> list[str]:
     return [axis for axis in axes.split() if not axis.startswith("*")]
 
 
-def _bind(name: str, axes: str, value: Tensor, sizes: dict[str, tuple[int, str]]) -> None:
+def _bind(
+    name: str, axes: str, value: Tensor, sizes: dict[str, tuple[int, str]]
+) -> None:
     names, wanted = _names(axes), f"({', '.join(axes.split())})"
     if value.ndim < len(names) or (value.ndim > len(names) and "*" not in axes):
-        raise ValueError(f"{name} must have axes {wanted}, got shape {_shape(value)}; add or remove an axis")
+        raise ValueError(
+            f"{name} must have axes {wanted}, got shape {_shape(value)}; add or remove"
+            " an axis"
+        )
     for axis, size in zip(names, value.shape[value.ndim - len(names) :], strict=True):
         fixed = axis.isdigit()
-        expected, source = (int(axis), "") if fixed else sizes.setdefault(axis, (size, name))
+        expected, source = (
+            (int(axis), "") if fixed else sizes.setdefault(axis, (size, name))
+        )
         if size != expected:
             agreed = "" if fixed else f" with {axis} = {expected} (from {source})"
-            raise ValueError(f"{name} must have axes {wanted}{agreed}, got shape {_shape(value)}; reshape one")
+            raise ValueError(
+                f"{name} must have axes {wanted}{agreed}, got shape {_shape(value)};"
+                " reshape one"
+            )
 
 # %% ../nbs/00_checks.ipynb #87dd58c2
 def _check_batch(batches: dict[str, torch.Size]) -> None:
@@ -106,16 +144,25 @@ def _check_batch(batches: dict[str, torch.Size]) -> None:
         try:
             joint = torch.broadcast_shapes(joint, batch)
         except RuntimeError:
-            wanted = f"batch axes that broadcast with {tuple(joint)} of the arguments before it"
-            raise ValueError(f"{name} must have {wanted}, got {tuple(batch)}; make them equal") from None
+            wanted = (
+                f"batch axes that broadcast with {tuple(joint)} of the arguments"
+                " before it"
+            )
+            raise ValueError(
+                f"{name} must have {wanted}, got {tuple(batch)}; make them equal"
+            ) from None
 
 # %% ../nbs/00_checks.ipynb #35f7b0cb
-def check_number(name: str, value: Any, *, minimum: float = 0.0, exclusive: bool = False) -> float:
-    """Return `value` as a float if it is a finite real number that is at least (or, if exclusive, above) `minimum`.
+def check_number(
+    name: str, value: Any, *, minimum: float = 0.0, exclusive: bool = False
+) -> float:
+    """Return `value` as a float if it is a finite real number that is at least (or, if
+    exclusive, above) `minimum`.
 
     Args:
         name: the argument's name, for the message.
-        value: what the caller passed; Python and NumPy numbers are taken, `bool` and tensors are not.
+        value: what the caller passed; Python and NumPy numbers are taken, `bool` and
+            tensors are not.
         minimum: the smallest allowed value; `-math.inf` for any real number.
         exclusive: whether `minimum` itself is refused.
 
@@ -128,15 +175,23 @@ def check_number(name: str, value: Any, *, minimum: float = 0.0, exclusive: bool
     """
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_real:
-        raise TypeError(f"{name} must be a real number, got {type(value).__name__}; pass a Python float")
+        raise TypeError(
+            f"{name} must be a real number, got {type(value).__name__}; pass a Python"
+            " float"
+        )
     try:
         number = float(value)
     except OverflowError:
         number = math.inf if value > 0 else -math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, got {number}; pass an ordinary number")
+        raise ValueError(
+            f"{name} must be finite, got {number}; pass an ordinary number"
+        )
     if number < minimum or (exclusive and number == minimum):
-        raise ValueError(f"{name} must be {'above' if exclusive else 'at least'} {minimum:g}, got {number:g}; pass a larger number")
+        raise ValueError(
+            f"{name} must be {'above' if exclusive else 'at least'} {minimum:g}, got"
+            f" {number:g}; pass a larger number"
+        )
     return number
 
 # %% ../nbs/00_checks.ipynb #d6977f98
@@ -145,7 +200,8 @@ def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
 
     Args:
         name: the argument's name, for the message.
-        value: what the caller passed; Python and NumPy integers are taken, `bool` and floats are not.
+        value: what the caller passed; Python and NumPy integers are taken, `bool` and
+            floats are not.
         minimum: the smallest allowed value.
 
     Returns:
@@ -156,13 +212,19 @@ def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
         ValueError: below the minimum.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, got {type(value).__name__}; pass a Python int")
+        raise TypeError(
+            f"{name} must be an integer, got {type(value).__name__}; pass a Python int"
+        )
     if value < minimum:
-        raise ValueError(f"{name} must be at least {minimum}, got {value}; pass a larger integer")
+        raise ValueError(
+            f"{name} must be at least {minimum}, got {value}; pass a larger integer"
+        )
     return int(value)
 
 # %% ../nbs/00_checks.ipynb #dc3c9669
-def check_instance(name: str, value: Any, kind: type | tuple[type, ...], hint: str) -> None:
+def check_instance(
+    name: str, value: Any, kind: type | tuple[type, ...], hint: str
+) -> None:
     """Check that `value` is an instance of `kind`.
 
     Args:
@@ -214,22 +276,30 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """
     check_instance(name, value, str, f"choose one of {', '.join(map(repr, choices))}")
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}; choose one of them")
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r};"
+            " choose one of them"
+        )
     return str(value)
 
-# %% ../nbs/00_checks.ipynb #45a7a10d
+# %% ../nbs/00_checks.ipynb #3728585c
 def check_callable(name: str, value: Any) -> None:
-    """Check that `value` can be called.
+    """Check that `value` is a function, or an object that can be called as one.
 
     Args:
         name: the argument's name, for the message.
         value: what the caller passed.
 
     Raises:
-        TypeError: it cannot be called.
+        TypeError: it cannot be called, or is a class (`Gaussian` for `Gaussian(1.0)`).
     """
-    if not callable(value):
-        raise TypeError(f"{name} must be callable, got {type(value).__name__}; pass a function or a kernel such as Gaussian(1.0)")
+    if isinstance(value, type) or not callable(value):
+        kind = "class " if isinstance(value, type) else ""
+        got = value.__name__ if isinstance(value, type) else type(value).__name__
+        raise TypeError(
+            f"{name} must be callable, got {kind}{got}; pass a function or a"
+            " kernel such as Gaussian(1.0)"
+        )
 
 
 def check_generator(name: str, value: Any) -> None:
@@ -242,7 +312,12 @@ def check_generator(name: str, value: Any) -> None:
     Raises:
         TypeError: it is something else.
     """
-    check_instance(name, value, (torch.Generator, type(None)), "pass torch.Generator().manual_seed(0)")
+    check_instance(
+        name,
+        value,
+        (torch.Generator, type(None)),
+        "pass torch.Generator().manual_seed(0)",
+    )
 
 # %% ../nbs/00_checks.ipynb #fbff2bbf
 def check_dtype(name: str, value: Any) -> torch.dtype:
@@ -260,12 +335,18 @@ def check_dtype(name: str, value: Any) -> torch.dtype:
     """
     if not isinstance(value, torch.dtype) or value not in FLOATS:
         got = _short(value) if isinstance(value, torch.dtype) else type(value).__name__
-        raise TypeError(f"{name} must be torch.float32 or torch.float64, got {got}; pass dtype=torch.float64")
+        raise TypeError(
+            f"{name} must be torch.float32 or torch.float64, got {got}; pass"
+            " dtype=torch.float64"
+        )
     return value
 
 # %% ../nbs/00_checks.ipynb #7cc90126
-def check_mask(name: str, value: Any, shape: tuple[int, ...], reference: Tensor) -> None:
-    """Check a boolean mask that must broadcast to `shape` and leave something along the last axis.
+def check_mask(
+    name: str, value: Any, shape: tuple[int, ...], reference: Tensor
+) -> None:
+    """Check a boolean mask that must broadcast to `shape` and leave something along the
+    last axis.
 
     Args:
         name: the argument's name, for the message.
@@ -279,17 +360,29 @@ def check_mask(name: str, value: Any, shape: tuple[int, ...], reference: Tensor)
     """
     if not isinstance(value, Tensor) or value.dtype != torch.bool:
         got = _short(value.dtype) if isinstance(value, Tensor) else type(value).__name__
-        raise TypeError(f"{name} must be a boolean tensor, got {got}; use True for what is kept, for example {name} > 0")
+        raise TypeError(
+            f"{name} must be a boolean tensor, got {got}; use True for what is kept,"
+            f" for example {name} > 0"
+        )
     if value.device != reference.device:
-        raise ValueError(f"{name} must be on the device of the data ({reference.device}), got {value.device}; move one of them")
+        raise ValueError(
+            f"{name} must be on the device of the data ({reference.device}), got"
+            f" {value.device}; move one of them"
+        )
     try:
         fits = torch.broadcast_shapes(value.shape, shape) == torch.Size(shape)
     except RuntimeError:
         fits = False
     if not fits:
-        raise ValueError(f"{name} must broadcast to {tuple(shape)}, got shape {_shape(value)}; reshape it")
+        raise ValueError(
+            f"{name} must broadcast to {tuple(shape)}, got shape {_shape(value)};"
+            " reshape it"
+        )
     if not bool(value.any(-1).all()):
-        raise ValueError(f"{name} must keep at least one entry of every row, got a row of False only; drop that row")
+        raise ValueError(
+            f"{name} must keep at least one entry of every row, got a row of False"
+            " only; drop that row"
+        )
 
 # %% ../nbs/00_checks.ipynb #97d9278b
 def check_enough(name: str, count: int, needed: int, why: str) -> None:
@@ -305,4 +398,7 @@ def check_enough(name: str, count: int, needed: int, why: str) -> None:
         ValueError: too few rows.
     """
     if count < needed:
-        raise ValueError(f"{name} must have at least {needed} rows for {why}, got {count}; add data or fit a smaller model")
+        raise ValueError(
+            f"{name} must have at least {needed} rows for {why}, got {count}; add data"
+            " or fit a smaller model"
+        )

@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_callable, check_count, check_instance, check_mask, check_number, check_tensors
+from transformer_ols.checks import (
+    check_callable,
+    check_count,
+    check_instance,
+    check_mask,
+    check_number,
+    check_tensors,
+)
 
 # %% auto #0
 __all__ = ['SoftmaxFactors', 'Gaussian', 'row_normalized', 'ExponentialDotProduct', 'ARD', 'VonMisesFisher', 'Periodic',
@@ -23,7 +30,10 @@ __all__ = ['SoftmaxFactors', 'Gaussian', 'row_normalized', 'ExponentialDotProduc
 def _finite(gram: Tensor) -> Tensor:
     if not bool(torch.isfinite(gram).all()):
         dtype = str(gram.dtype).removeprefix("torch.")
-        raise ValueError(f"x and z must have kernel values that fit into {dtype}, got an overflow; rescale them or use row_normalized")
+        raise ValueError(
+            f"x and z must have kernel values that fit into {dtype}, got an overflow;"
+            " rescale them or use row_normalized"
+        )
     return gram
 
 # %% ../nbs/02_kernels.ipynb #1ca6544b
@@ -40,7 +50,8 @@ class _PositiveKernel:
 
         Raises:
             TypeError: not two floating tensors of one dtype.
-            ValueError: shapes that do not fit, NaN or infinity, or values that overflow.
+            ValueError: shapes that do not fit, NaN or infinity, or values that
+                overflow.
         """
         return _finite(self.log(x, z).exp())
 
@@ -115,13 +126,14 @@ def _factors(features: _Map, log_scale: _Map) -> SoftmaxFactors:
 def _gaussian_factors(embedding: _Map) -> SoftmaxFactors:
     return _factors(embedding, lambda x: -0.5 * embedding(x).square().sum(-1))
 
-# %% ../nbs/02_kernels.ipynb #768b3d9f
+# %% ../nbs/02_kernels.ipynb #ce3c47e0
 @dataclass(frozen=True)
 class Gaussian(_PositiveKernel):
     r"""$k(x, z) = \exp(-\lVert x - z\rVert^2 / 2h^2)$ with $h$ the bandwidth.
 
-    Distances are taken without the expansion of the square, so a common offset of the data costs nothing. Gradients exist
-    everywhere; second derivatives are not provided by `torch.cdist`.
+    Distances are taken without the expansion of the square, so a common offset of the
+    data costs nothing. Gradients exist everywhere; second derivatives are not provided
+    by `torch.cdist`.
 
     Args:
         bandwidth: $h > 0$, in the unit of the inputs.
@@ -136,54 +148,73 @@ class Gaussian(_PositiveKernel):
     bandwidth: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bandwidth", check_number("bandwidth", self.bandwidth, exclusive=True))
+        object.__setattr__(
+            self, "bandwidth", check_number("bandwidth", self.bandwidth, exclusive=True)
+        )
 
     def _log(self, x: Tensor, z: Tensor) -> Tensor:
         return -0.5 * (_distances(x, z) / self.bandwidth).square()
 
     def softmax_factors(self) -> SoftmaxFactors:
-        r"""Features $\varphi(x) = \psi(x) = x/h$ and key term $\log b(z) = -\lVert z\rVert^2/2h^2$."""
+        r"""Features $\varphi(x) = \psi(x) = x/h$, key term $-\lVert z\rVert^2/2h^2$."""
         return _gaussian_factors(lambda x: x / self.bandwidth)
 
 # %% ../nbs/02_kernels.ipynb #9f223235
 def row_normalized(
-    kernel: Callable[[Tensor, Tensor], Tensor], x: Tensor, z: Tensor, *, mask: Tensor | None = None
+    kernel: Callable[[Tensor, Tensor], Tensor],
+    x: Tensor,
+    z: Tensor,
+    *,
+    mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    r"""Weights $k(x_i, z_j)/D_i$ and the logarithm of the row sums $D_i = \sum_j k(x_i, z_j)$.
+    r"""Weights $k(x_i, z_j)/D_i$ and the logarithm of the row sums
+    $D_i = \sum_j k(x_i, z_j)$.
 
     Args:
-        kernel: one of this module, or any callable giving a Gram matrix without negative entries. A method `log(x, z)` is preferred.
+        kernel: one of this module, or any callable giving a Gram matrix without
+            negative entries. A method `log(x, z)` is preferred.
         x: queries, `(*b, n, d)`, float32 or float64.
         z: keys, `(*b, m, d)`, the same dtype.
         mask: bool, broadcasts to `(*b, n, m)`; True = may count. None keeps all.
 
     Returns:
-        The weights `(*b, n, m)`, each row summing to one, and the logarithms of the row sums `(*b, n)`.
+        The weights `(*b, n, m)`, each row summing to one, and the logarithms of the row
+        sums `(*b, n)`.
 
     Raises:
-        TypeError: the kernel is not callable, x or z no floating tensors of one dtype, or the mask not boolean.
-        ValueError: shapes that do not fit, NaN or infinity, a negative Gram entry, or a row of zeros.
+        TypeError: the kernel is not callable, x or z no floating tensors of one dtype,
+            or the mask not boolean.
+        ValueError: shapes that do not fit, NaN or infinity, a negative Gram entry, or a
+            row of zeros.
 
     Source: arXiv 2605.08475 (the row sums are its preconditioner).
     """
     check_callable("kernel", kernel)
     check_tensors(x=("*b n d", x), z=("*b m d", z))
-    scores = kernel.log(x, z) if hasattr(kernel, "log") else _log_gram(kernel(x, z), x, z)
+    scores = (
+        kernel.log(x, z) if hasattr(kernel, "log") else _log_gram(kernel(x, z), x, z)
+    )
     if mask is not None:
         check_mask("mask", mask, tuple(scores.shape), x)
         scores = scores.masked_fill(~mask, -math.inf)
     log_row_sums = torch.logsumexp(scores, dim=-1)
     if not bool(torch.isfinite(log_row_sums).all()):
         bad = int((~torch.isfinite(log_row_sums)).sum())
-        raise ValueError(f"x must have a finite, positive row sum in every row, got {bad} without; use a kernel with .log or drop rows")
+        raise ValueError(
+            f"x must have a finite, positive row sum in every row, got {bad} without;"
+            " use a kernel with .log or drop rows"
+        )
     return torch.softmax(scores, dim=-1), log_row_sums
 
 # %% ../nbs/02_kernels.ipynb #31c78545
 def _log_gram(gram: Any, x: Tensor, z: Tensor) -> Tensor:
-    check_tensors(**{"x": ("*b n d", x), "z": ("*b m d", z), "kernel(x, z)": ("*b n m", gram)})
+    check_tensors(
+        **{"x": ("*b n d", x), "z": ("*b m d", z), "kernel(x, z)": ("*b n m", gram)}
+    )
     if bool((gram < 0).any()):
         raise ValueError(
-            f"kernel must have no negative values to be row-normalised, got {gram.min().item():.3g}; use a positive kernel such as Gaussian"
+            "kernel must have no negative values to be row-normalised, got"
+            f" {gram.min().item():.3g}; use a positive kernel such as Gaussian"
         )
     zero = gram == 0
     return torch.where(zero, 1.0, gram).log().masked_fill(zero, -math.inf)
@@ -191,7 +222,8 @@ def _log_gram(gram: Any, x: Tensor, z: Tensor) -> Tensor:
 # %% ../nbs/02_kernels.ipynb #4eaafb8f
 @dataclass(frozen=True)
 class ExponentialDotProduct(_PositiveKernel):
-    r"""$k(x, z) = \exp(\langle x, z\rangle / h^2)$ with $h$ the bandwidth: raw attention.
+    r"""$k(x, z) = \exp(\langle x, z\rangle / h^2)$ with $h$ the bandwidth: raw
+    attention.
 
     Args:
         bandwidth: $h > 0$, in the unit of the inputs.
@@ -204,26 +236,32 @@ class ExponentialDotProduct(_PositiveKernel):
     bandwidth: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bandwidth", check_number("bandwidth", self.bandwidth, exclusive=True))
+        object.__setattr__(
+            self, "bandwidth", check_number("bandwidth", self.bandwidth, exclusive=True)
+        )
 
     def _log(self, x: Tensor, z: Tensor) -> Tensor:
         return (x / self.bandwidth) @ (z / self.bandwidth).mT
 
     def softmax_factors(self) -> SoftmaxFactors:
         r"""Features $\varphi(x) = \psi(x) = x/h$, key term 0."""
-        return _factors(lambda x: x / self.bandwidth, lambda x: x.new_zeros(x.shape[:-1]))
+        return _factors(
+            lambda x: x / self.bandwidth, lambda x: x.new_zeros(x.shape[:-1])
+        )
 
-# %% ../nbs/02_kernels.ipynb #5ec37539
+# %% ../nbs/02_kernels.ipynb #695de489
 @dataclass(frozen=True)
 class ARD(_PositiveKernel):
-    r"""$k(x, z) = \exp(-\sum_j (x_j - z_j)^2 / 2h_j^2)$, one bandwidth $h_j$ for each axis.
+    r"""$k(x, z) = \exp(-\sum_j (x_j - z_j)^2 / 2h_j^2)$, one bandwidth $h_j$ for each
+    axis.
 
     Args:
         bandwidths: tuple of d positive numbers, each in the unit of its axis.
 
     Raises:
         TypeError: not a tuple of real numbers.
-        ValueError: empty, a bandwidth that is not positive and finite, or (at a call) a number of axes other than d.
+        ValueError: empty, a bandwidth that is not positive and finite, or (at a call) a
+            number of axes other than d.
 
     Source: Rasmussen and Williams (2006), section 5.1.
     """
@@ -231,58 +269,76 @@ class ARD(_PositiveKernel):
     bandwidths: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        check_instance("bandwidths", self.bandwidths, tuple, "pass a tuple such as (0.5, 2.0)")
+        check_instance(
+            "bandwidths", self.bandwidths, tuple, "pass a tuple such as (0.5, 2.0)"
+        )
         check_count("the number of bandwidths", len(self.bandwidths))
-        checked = (check_number(f"bandwidths[{j}]", h, exclusive=True) for j, h in enumerate(self.bandwidths))
+        checked = (
+            check_number(f"bandwidths[{j}]", h, exclusive=True)
+            for j, h in enumerate(self.bandwidths)
+        )
         object.__setattr__(self, "bandwidths", tuple(checked))
 
     def _scaled(self, x: Tensor) -> Tensor:
         if x.shape[-1] != len(self.bandwidths):
-            raise ValueError(f"x must have {len(self.bandwidths)} columns, one for each bandwidth, got {x.shape[-1]}; change one")
+            raise ValueError(
+                f"x must have {len(self.bandwidths)} columns, one for each bandwidth,"
+                f" got {x.shape[-1]}; change one"
+            )
         return x / x.new_tensor(self.bandwidths)
 
     def _log(self, x: Tensor, z: Tensor) -> Tensor:
         return -0.5 * self._scaled(_differences(x, z)).square().sum(-1)
 
     def softmax_factors(self) -> SoftmaxFactors:
-        r"""Features $\varphi(x) = \psi(x) = (x_j/h_j)_j$ and key term $-\sum_j z_j^2/2h_j^2$."""
+        r"""Features $\varphi(x) = (x_j/h_j)_j$, key term $-\sum_j z_j^2/2h_j^2$."""
         return _gaussian_factors(self._scaled)
 
-# %% ../nbs/02_kernels.ipynb #15f66573
+# %% ../nbs/02_kernels.ipynb #d8f4b95f
 @dataclass(frozen=True)
 class VonMisesFisher(_PositiveKernel):
-    r"""$k(x, z) = \exp(\kappa(\cos\angle(x, z) - 1))$ with $\kappa$ the concentration; $k(x, x) = 1$.
+    r"""$k(x, z) = \exp(\kappa(\cos\angle(x, z) - 1))$ with $\kappa$ the concentration;
+    $k(x, x) = 1$.
 
     Args:
         concentration: $\kappa > 0$, no unit.
 
     Raises:
         TypeError: the concentration is not a real number.
-        ValueError: it is not positive and finite, or (at a call) a row is the zero vector.
+        ValueError: it is not positive and finite, or (at a call) a row is the zero
+            vector.
     """
 
     concentration: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "concentration", check_number("concentration", self.concentration, exclusive=True))
+        object.__setattr__(
+            self,
+            "concentration",
+            check_number("concentration", self.concentration, exclusive=True),
+        )
 
     def _scaled(self, x: Tensor) -> Tensor:
         norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         if not bool((norm > 0).all()):
-            raise ValueError("x and z must have no zero rows, got one, which has no direction; drop it or use Gaussian")
+            raise ValueError(
+                "x and z must have no zero rows, got one, which has no direction; drop"
+                " it or use Gaussian"
+            )
         return math.sqrt(self.concentration) * (x / norm)
 
     def _log(self, x: Tensor, z: Tensor) -> Tensor:
         return -0.5 * _distances(self._scaled(x), self._scaled(z)).square()
 
     def softmax_factors(self) -> SoftmaxFactors:
-        r"""Features $\varphi(x) = \psi(x) = \sqrt\kappa\,x/\lVert x\rVert$; the key term is the constant $-\kappa/2$."""
+        r"""Features $\sqrt\kappa\,x/\lVert x\rVert$, key term $-\kappa/2$."""
         return _gaussian_factors(self._scaled)
 
-# %% ../nbs/02_kernels.ipynb #ec99c933
+# %% ../nbs/02_kernels.ipynb #af21b588
 @dataclass(frozen=True)
 class Periodic(_PositiveKernel):
-    r"""$k(x, z) = \exp(-2\sum_j \sin^2(\pi(x_j - z_j)/p)/\ell^2)$ with period $p$ and bandwidth $\ell$; a product over the axes.
+    r"""$k(x, z) = \exp(-2\sum_j \sin^2(\pi(x_j - z_j)/p)/\ell^2)$ with period $p$ and
+    bandwidth $\ell$; a product over the axes.
 
     Args:
         period: $p > 0$, in the unit of the inputs, the same for every axis.
@@ -299,27 +355,38 @@ class Periodic(_PositiveKernel):
     bandwidth: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "period", check_number("period", self.period, exclusive=True))
-        object.__setattr__(self, "bandwidth", check_number("bandwidth", self.bandwidth, exclusive=True))
+        object.__setattr__(
+            self, "period", check_number("period", self.period, exclusive=True)
+        )
+        object.__setattr__(
+            self, "bandwidth", check_number("bandwidth", self.bandwidth, exclusive=True)
+        )
 
     def _log(self, x: Tensor, z: Tensor) -> Tensor:
-        return -2 * (torch.sin(math.pi / self.period * _differences(x, z)) / self.bandwidth).square().sum(-1)
+        return -2 * (
+            torch.sin(math.pi / self.period * _differences(x, z)) / self.bandwidth
+        ).square().sum(-1)
 
     def _circles(self, x: Tensor) -> Tensor:
         angle = 2 * math.pi / self.period * x
         return torch.cat([angle.cos(), angle.sin()], dim=-1) / self.bandwidth
 
     def softmax_factors(self) -> SoftmaxFactors:
-        r"""Features $\cos$ and $\sin$ of $2\pi x_j/p$, over $\ell$; the key term is the constant $-d/2\ell^2$."""
+        r"""Features $\cos(2\pi x_j/p)/\ell$ and $\sin(2\pi x_j/p)/\ell$.
+
+        The key term is the constant $-d/2\ell^2$.
+        """
         return _gaussian_factors(self._circles)
 
 # %% ../nbs/02_kernels.ipynb #e968ed1e
 @dataclass(frozen=True)
 class Laplace(_PositiveKernel):
-    r"""$k(x, z) = \exp(-\lVert x - z\rVert_2 / h)$ with $h$ the bandwidth: the Euclidean norm, not squared.
+    r"""$k(x, z) = \exp(-\lVert x - z\rVert_2 / h)$ with $h$ the bandwidth: the
+    Euclidean norm, not squared.
 
-    Where $x = z$ the kernel has a kink; the gradient reported there is 0, a subgradient of the norm. Some libraries use the
-    name for the norm $\lVert x - z\rVert_1$; the two agree for d = 1.
+    Where $x = z$ the kernel has a kink; the gradient reported there is 0, a subgradient
+    of the norm. Some libraries use the name for the norm $\lVert x - z\rVert_1$; the
+    two agree for d = 1.
 
     Args:
         bandwidth: $h > 0$, in the unit of the inputs.
@@ -328,13 +395,16 @@ class Laplace(_PositiveKernel):
         TypeError: the bandwidth is not a real number.
         ValueError: it is not positive and finite.
 
-    Source: Rasmussen and Williams (2006), section 4.2 (exponential, Matérn with ν = 1/2).
+    Source: Rasmussen and Williams (2006), section 4.2 (exponential, Matérn with ν =
+    1/2).
     """
 
     bandwidth: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bandwidth", check_number("bandwidth", self.bandwidth, exclusive=True))
+        object.__setattr__(
+            self, "bandwidth", check_number("bandwidth", self.bandwidth, exclusive=True)
+        )
 
     def _log(self, x: Tensor, z: Tensor) -> Tensor:
         return -_distances(x, z) / self.bandwidth
@@ -346,7 +416,8 @@ class Polynomial:
 
     Args:
         degree: $p \ge 1$, an integer.
-        offset: $c \ge 0$ (a negative one would not be positive semidefinite), in the squared unit of the inputs.
+        offset: $c \ge 0$ (a negative one would not be positive semidefinite), in the
+            squared unit of the inputs.
 
     Raises:
         TypeError: the degree is not an integer or the offset not a real number.
@@ -374,7 +445,8 @@ class Polynomial:
 
         Raises:
             TypeError: not two floating tensors of one dtype.
-            ValueError: shapes that do not fit, NaN or infinity, or values that overflow.
+            ValueError: shapes that do not fit, NaN or infinity, or values that
+                overflow.
         """
         check_tensors(x=("*b n d", x), z=("*b m d", z))
         return _finite((x @ z.mT + self.offset) ** self.degree)
@@ -396,7 +468,8 @@ class Linear:
 
         Raises:
             TypeError: not two floating tensors of one dtype.
-            ValueError: shapes that do not fit, NaN or infinity, or values that overflow.
+            ValueError: shapes that do not fit, NaN or infinity, or values that
+                overflow.
         """
         check_tensors(x=("*b n d", x), z=("*b m d", z))
         return _finite(x @ z.mT)

@@ -16,55 +16,88 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from .checks import check_choice, check_flag, check_instance, check_number
+from transformer_ols.checks import (
+    check_choice,
+    check_flag,
+    check_instance,
+    check_number,
+)
 
 # %% auto #0
 __all__ = ['PALETTE', 'use_style', 'curves', 'points_and_lines', 'heatmap', 'parity']
 
-# %% ../nbs/06_plots.ipynb #5aa108f5
+# %% ../nbs/06_plots.ipynb #e05cc123
 def use_style() -> None:
-    """Draw every later figure in the style of the book (the file `transformer_ols.mplstyle` beside this module)."""
+    """Draw every later figure in the style of the book.
+
+    The style is the file `transformer_ols.mplstyle` beside this module.
+    """
     plt.style.use("transformer_ols.transformer_ols")
 
 # %% ../nbs/06_plots.ipynb #08a5d32a
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 
 # %% ../nbs/06_plots.ipynb #bd5f14e5
-def _array(name: str, value: ArrayLike | Tensor, ndim: int | None = None) -> NDArray[np.float64]:
+def _array(
+    name: str, value: ArrayLike | Tensor, ndim: int | None = None
+) -> NDArray[np.float64]:
     if isinstance(value, Tensor):
         if value.is_meta:
-            raise ValueError(f"{name} is on the meta device, which holds no numbers; move the data to cpu or cuda first")
+            raise ValueError(
+                f"{name} is on the meta device, which holds no numbers; move the data"
+                " to cpu or cuda first"
+            )
         value = value.detach().cpu()
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
         array = np.asarray(None)
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"{name} must hold real numbers, got {_kind(value, array)}; pass a tensor, an array or a list of numbers")
+        raise TypeError(
+            f"{name} must hold real numbers, got {_kind(value, array)}; pass a tensor,"
+            " an array or a list of numbers"
+        )
     return _finite(name, array.astype(np.float64), ndim)
 
 # %% ../nbs/06_plots.ipynb #f0b2c84c
 def _kind(value: Any, array: NDArray[Any]) -> str:
     if isinstance(value, (Tensor, np.ndarray)):
         return str(value.dtype).removeprefix("torch.")
-    return type(value).__name__ if array.dtype.kind in "OUSV" else f"{type(value).__name__} of {array.dtype}"
+    return (
+        type(value).__name__
+        if array.dtype.kind in "OUSV"
+        else f"{type(value).__name__} of {array.dtype}"
+    )
 
 
-def _finite(name: str, array: NDArray[np.float64], ndim: int | None) -> NDArray[np.float64]:
+def _finite(
+    name: str, array: NDArray[np.float64], ndim: int | None
+) -> NDArray[np.float64]:
     if ndim is not None and array.ndim != ndim:
-        raise ValueError(f"{name} must have {ndim} {'axis' if ndim == 1 else 'axes'}, got shape {array.shape}; reshape it")
+        raise ValueError(
+            f"{name} must have {ndim} {'axis' if ndim == 1 else 'axes'}, got shape"
+            f" {array.shape}; reshape it"
+        )
     if array.size == 0:
-        raise ValueError(f"{name} is empty, got shape {array.shape}; pass at least one number")
+        raise ValueError(
+            f"{name} is empty, got shape {array.shape}; pass at least one number"
+        )
     if not np.isfinite(array).all():
         bad = int((~np.isfinite(array)).sum())
-        raise ValueError(f"{name} must be finite, got {bad} NaN or infinite of {array.size} values; drop them first")
+        raise ValueError(
+            f"{name} must be finite, got {bad} NaN or infinite of {array.size} values;"
+            " drop them first"
+        )
     return array
 
 # %% ../nbs/06_plots.ipynb #c7192fc4
 def _positive(name: str, array: NDArray[np.float64], log: bool) -> NDArray[np.float64]:
     if log and not (array > 0).all():
         bad = int((array <= 0).sum())
-        raise ValueError(f"{name} must be above 0 on a log axis, got {bad} of {array.size} that are not; clip them at a stated floor")
+        raise ValueError(
+            f"{name} must be above 0 on a log axis, got {bad} of {array.size} that are"
+            " not; clip them at a stated floor"
+        )
     return array
 
 
@@ -79,13 +112,19 @@ def _label(ax: Axes, xlabel: str, ylabel: str) -> Axes:
 def _curves(x: NDArray[np.float64], curves: Any) -> dict[str, NDArray[np.float64]]:
     check_instance("curves", curves, Mapping, "pass a dict of label: values")
     if not 1 <= len(curves) <= len(PALETTE):
-        raise ValueError(f"curves must hold 1 to {len(PALETTE)} curves, got {len(curves)}; draw several figures")
+        raise ValueError(
+            f"curves must hold 1 to {len(PALETTE)} curves, got {len(curves)}; draw"
+            " several figures"
+        )
     arrays = {}
     for label, values in curves.items():
         check_instance("curves' label", label, str, "name what the curve shows")
         arrays[label] = _array(f"curves[{label!r}]", values, 1)
         if len(arrays[label]) != len(x):
-            raise ValueError(f"curves[{label!r}] must have {len(x)} values, one for each x, got {len(arrays[label])}; recompute one")
+            raise ValueError(
+                f"curves[{label!r}] must have {len(x)} values, one for each x, got"
+                f" {len(arrays[label])}; recompute one"
+            )
     return arrays
 
 # %% ../nbs/06_plots.ipynb #a80d5210
@@ -104,7 +143,8 @@ def curves(
     Args:
         ax: the axes to draw on.
         x: common abscissa, (n,), a tensor, array or list.
-        curves: label to values, each (n,); an empty label leaves the curve out of the legend. At most seven.
+        curves: label to values, each (n,); an empty label leaves the curve out of the
+            legend. At most seven.
         xlabel: name and unit of `x`.
         ylabel: name and unit of the values.
         log: which axes are logarithmic: `""`, `"x"`, `"y"` or `"xy"`.
@@ -115,15 +155,24 @@ def curves(
 
     Raises:
         TypeError: an argument of another kind.
-        ValueError: NaN, infinity, nothing, unequal lengths, or a value that a log axis cannot show.
+        ValueError: NaN, infinity, nothing, unequal lengths, or a value that a log axis
+            cannot show.
     """
     _label(ax, xlabel, ylabel)
     check_choice("log", log, ("", "x", "y", "xy"))
     marker = "o" if check_flag("markers", markers) else ""
     abscissa = _positive("x", _array("x", x, 1), "x" in log)
     for label, values in _curves(abscissa, curves).items():
-        ax.plot(abscissa, _positive(f"curves[{label!r}]", values, "y" in log), marker=marker, label=label)
-    ax.set(xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
+        ax.plot(
+            abscissa,
+            _positive(f"curves[{label!r}]", values, "y" in log),
+            marker=marker,
+            label=label,
+        )
+    ax.set(
+        xscale="log" if "x" in log else "linear",
+        yscale="log" if "y" in log else "linear",
+    )
     ax.grid(True)
     if any(curves):
         ax.legend()
@@ -136,10 +185,18 @@ def _lines(lines: Any) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float6
     for label, line in lines.items():
         check_instance("lines' label", label, str, "name what the line shows")
         if not isinstance(line, (tuple, list)) or len(line) != 2:
-            raise TypeError(f"lines[{label!r}] must be a pair (x, y), got {type(line).__name__}; pass the abscissa and the values")
-        at, values = (_array(f"lines[{label!r}][{i}]", part, 1) for i, part in enumerate(line))
+            raise TypeError(
+                f"lines[{label!r}] must be a pair (x, y), got {type(line).__name__};"
+                " pass the abscissa and the values"
+            )
+        at, values = (
+            _array(f"lines[{label!r}][{i}]", part, 1) for i, part in enumerate(line)
+        )
         if len(at) != len(values):
-            raise ValueError(f"lines[{label!r}] must have as many x as y, got {len(at)} and {len(values)}; recompute one")
+            raise ValueError(
+                f"lines[{label!r}] must have as many x as y, got {len(at)} and"
+                f" {len(values)}; recompute one"
+            )
         arrays[label] = (at, values)
     return arrays
 
@@ -173,7 +230,10 @@ def points_and_lines(
     _label(ax, xlabel, ylabel)
     at, values, fits = _array("x", x, 1), _array("y", y, 1), _lines(lines)
     if len(at) != len(values):
-        raise ValueError(f"y must have {len(at)} values, one for each x, got {len(values)}; drop the others")
+        raise ValueError(
+            f"y must have {len(at)} values, one for each x, got {len(values)}; drop the"
+            " others"
+        )
     ax.scatter(at, values, s=14, color="#888888", alpha=0.5, label="data")
     for label, (line_x, line_y) in fits.items():
         order = np.argsort(line_x, kind="stable")
@@ -182,7 +242,15 @@ def points_and_lines(
     return ax
 
 # %% ../nbs/06_plots.ipynb #539e396b
-def heatmap(ax: Axes, matrix: ArrayLike | Tensor, *, xlabel: str, ylabel: str, label: str, center: float | None = None) -> Axes:
+def heatmap(
+    ax: Axes,
+    matrix: ArrayLike | Tensor,
+    *,
+    xlabel: str,
+    ylabel: str,
+    label: str,
+    center: float | None = None,
+) -> Axes:
     """Draw a matrix as an image, row 0 on top, with a colour bar.
 
     Args:
@@ -191,7 +259,8 @@ def heatmap(ax: Axes, matrix: ArrayLike | Tensor, *, xlabel: str, ylabel: str, l
         xlabel: what a column is.
         ylabel: what a row is.
         label: what the colour shows.
-        center: a value from which the colours diverge symmetrically; None for a scale from the smallest to the largest entry.
+        center: a value from which the colours diverge symmetrically; None for a scale
+            from the smallest to the largest entry.
 
     Returns:
         The axes.
@@ -204,10 +273,17 @@ def heatmap(ax: Axes, matrix: ArrayLike | Tensor, *, xlabel: str, ylabel: str, l
     check_instance("label", label, str, "say what the colour shows")
     values = _array("matrix", matrix, 2)
     rows, columns = values.shape
-    style: dict[str, Any] = {"aspect": "equal" if max(rows, columns) < 4 * min(rows, columns) else "auto"}
+    style: dict[str, Any] = {
+        "aspect": "equal" if max(rows, columns) < 4 * min(rows, columns) else "auto"
+    }
     if center is not None:
         middle = check_number("center", center, minimum=-np.inf)
-        style |= {"cmap": "RdBu_r", "norm": CenteredNorm(middle, halfrange=np.abs(values - middle).max() or 1.0)}
+        style |= {
+            "cmap": "RdBu_r",
+            "norm": CenteredNorm(
+                middle, halfrange=np.abs(values - middle).max() or 1.0
+            ),
+        }
     image = ax.imshow(values, interpolation="nearest", **style)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, nbins=6))
@@ -215,7 +291,14 @@ def heatmap(ax: Axes, matrix: ArrayLike | Tensor, *, xlabel: str, ylabel: str, l
     return ax
 
 # %% ../nbs/06_plots.ipynb #57213dd5
-def parity(ax: Axes, reference: ArrayLike | Tensor, values: ArrayLike | Tensor, *, xlabel: str, ylabel: str) -> Axes:
+def parity(
+    ax: Axes,
+    reference: ArrayLike | Tensor,
+    values: ArrayLike | Tensor,
+    *,
+    xlabel: str,
+    ylabel: str,
+) -> Axes:
     """Draw values against reference values, with the line on which they agree.
 
     Args:
@@ -235,8 +318,19 @@ def parity(ax: Axes, reference: ArrayLike | Tensor, values: ArrayLike | Tensor, 
     _label(ax, xlabel, ylabel)
     expected, got = _array("reference", reference), _array("values", values)
     if expected.shape != got.shape:
-        raise ValueError(f"values must have the shape of reference {expected.shape}, got {got.shape}; reshape one")
-    ax.axline((expected.flat[0], expected.flat[0]), slope=1, color="#888888", linestyle="-", linewidth=1, zorder=1, label="equal")
+        raise ValueError(
+            f"values must have the shape of reference {expected.shape}, got"
+            f" {got.shape}; reshape one"
+        )
+    ax.axline(
+        (expected.flat[0], expected.flat[0]),
+        slope=1,
+        color="#888888",
+        linestyle="-",
+        linewidth=1,
+        zorder=1,
+        label="equal",
+    )
     ax.scatter(expected, got, s=14, color=PALETTE[0], alpha=0.7, zorder=2)
     ax.set_aspect("equal", adjustable="datalim")
     ax.grid(True)

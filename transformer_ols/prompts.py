@@ -29,13 +29,20 @@ __all__ = ['INPUTS', 'Prompt', 'linear_prompts', 'gp_prompts', 'pad_prompts']
 
 # %% ../nbs/01_prompts.ipynb #18a48ccb
 def _check_prompt(prompt: Prompt) -> None:
-    axes = {"x": "*b n d", "y": "*b n", "x_query": "*b m d"} | ({} if prompt.y_query is None else {"y_query": "*b m"})
-    check_tensors(**{name: (form, getattr(prompt, name)) for name, form in axes.items()})
+    axes = {"x": "*b n d", "y": "*b n", "x_query": "*b m d"} | (
+        {} if prompt.y_query is None else {"y_query": "*b m"}
+    )
+    check_tensors(
+        **{name: (form, getattr(prompt, name)) for name, form in axes.items()}
+    )
     for name, form in axes.items():
         trailing, got = len(form.split()) - 1, tuple(getattr(prompt, name).shape)
         if got[:-trailing] != prompt.x.shape[:-2]:
             batch = tuple(prompt.x.shape[:-2])
-            raise ValueError(f"{name} must have the batch axes of x, {batch}, got shape {got}; expand one to match")
+            raise ValueError(
+                f"{name} must have the batch axes of x, {batch}, got shape {got};"
+                " expand one to match"
+            )
     if prompt.mask is not None:
         check_mask("mask", prompt.mask, tuple(prompt.y.shape), prompt.x)
         if prompt.mask.shape != prompt.y.shape:
@@ -44,45 +51,81 @@ def _check_prompt(prompt: Prompt) -> None:
 
 # %% ../nbs/01_prompts.ipynb #767936a7
 def _move(prompt: Prompt, target: str | torch.device | torch.dtype) -> Prompt:
-    check_instance("target", target, (str, torch.device, torch.dtype), "pass torch.float32 or 'cuda', for example")
+    check_instance(
+        "target",
+        target,
+        (str, torch.device, torch.dtype),
+        "pass torch.float32 or 'cuda', for example",
+    )
     if isinstance(target, torch.dtype):
         dtype = check_dtype("target", target)
-        return _map(prompt, lambda value: value if value.dtype == torch.bool else value.to(dtype))
+        return _map(
+            prompt,
+            lambda value: value if value.dtype == torch.bool else value.to(dtype),
+        )
     try:
         device = torch.device(target)
     except RuntimeError:
-        raise ValueError(f"target must be a device or a dtype, got {target!r}; pass 'cpu', 'cuda' or torch.float32") from None
+        raise ValueError(
+            f"target must be a device or a dtype, got {target!r}; pass 'cpu', 'cuda' or"
+            " torch.float32"
+        ) from None
     return _map(prompt, lambda value: value.to(device))
 
 
 def _map(prompt: Prompt, function: Callable[[Tensor], Tensor]) -> Prompt:
     values = {field.name: getattr(prompt, field.name) for field in fields(prompt)}
-    return replace(prompt, **{name: function(value) for name, value in values.items() if value is not None})
+    return replace(
+        prompt,
+        **{
+            name: function(value) for name, value in values.items() if value is not None
+        },
+    )
 
-# %% ../nbs/01_prompts.ipynb #c6ac4749
+# %% ../nbs/01_prompts.ipynb #082ade62
 def _getitem(self: Prompt, index: int | slice | Tensor) -> Prompt:
-    """Return the chosen prompts of a batch: an int, a slice, an int64 tensor, or a boolean tensor over the batch axes."""
+    """Return the chosen prompts of a batch.
+
+    The index is an int, a slice, an int64 tensor, or a boolean tensor over the
+    batch axes.
+    """
     if not self.batch:
-        raise IndexError("prompt is a single one and has no batch axis to index; index a batch, or cut its tensors")
+        raise IndexError(
+            "prompt is a single one and has no batch axis to index; index a batch, or"
+            " cut its tensors"
+        )
     if not _is_index(index, self.batch):
         wanted = "an int, a slice, an int64 tensor or a boolean tensor over the batch"
-        raise TypeError(f"index must be {wanted}, got {type(index).__name__}; pass torch.tensor([0, 2]), for example")
+        raise TypeError(
+            f"index must be {wanted}, got {type(index).__name__}; pass torch.tensor([0,"
+            " 2]), for example"
+        )
     try:
         return _map(self, lambda value: value[index])
     except IndexError:
-        raise IndexError(f"index must be below the {self.batch[0]} prompts of the batch, got {index}; count from 0") from None
+        raise IndexError(
+            f"index must be below the {self.batch[0]} prompts of the batch, got"
+            f" {index}; count from 0"
+        ) from None
 
 
 def _is_index(index: Any, batch: torch.Size) -> bool:
     if isinstance(index, Tensor):
-        over_batch = index.dtype == torch.bool and index.ndim > 0 and index.shape == batch[: index.ndim]
+        over_batch = (
+            index.dtype == torch.bool
+            and index.ndim > 0
+            and index.shape == batch[: index.ndim]
+        )
         return over_batch or index.dtype == torch.int64
     return isinstance(index, (int, slice)) and not isinstance(index, bool)
 
 # %% ../nbs/01_prompts.ipynb #51fe3eab
 def _len(self: Prompt) -> int:
     if not self.batch:
-        raise TypeError("prompt is a single one and has no length; its pairs are counted by .lengths")
+        raise TypeError(
+            "prompt is a single one and has no length; its pairs are counted by"
+            " .lengths"
+        )
     return self.batch[0]
 
 
@@ -91,24 +134,33 @@ def _iter(self: Prompt) -> Iterator[Prompt]:
 
 
 def _repr(self: Prompt) -> str:
-    sizes = f"batch={tuple(self.batch)}, n={self.y.shape[-1]}, m={self.x_query.shape[-2]}, d={self.x.shape[-1]}"
-    return f"Prompt({sizes}, {str(self.x.dtype).removeprefix('torch.')}, {self.x.device})"
+    sizes = (
+        f"batch={tuple(self.batch)}, n={self.y.shape[-1]}, m={self.x_query.shape[-2]},"
+        f" d={self.x.shape[-1]}"
+    )
+    return (
+        f"Prompt({sizes}, {str(self.x.dtype).removeprefix('torch.')}, {self.x.device})"
+    )
 
 # %% ../nbs/01_prompts.ipynb #d78b0977
 @dataclass(frozen=True, eq=False, repr=False)
 class Prompt:
-    """Pairs $(x_i, y_i)$ to learn from and inputs $x_q$ to answer for, with any batch axes in front.
+    """Pairs $(x_i, y_i)$ to learn from and inputs $x_q$ to answer for, with any batch
+    axes in front.
 
     Args:
         x: inputs of the context, `(*b, n, d)`, float32 or float64 as all that follow.
         y: their targets, noise included, `(*b, n)`.
         x_query: inputs to answer for, `(*b, m, d)`.
         y_query: the values there without noise, `(*b, m)`, or None if they are unknown.
-        mask: True marks a real pair, `(*b, n)`, or None if all are real; padding must be finite, zeros for example.
+        mask: True marks a real pair, `(*b, n)`, or None if all are real; padding must
+            be finite, zeros for example.
 
     Raises:
-        TypeError: an argument is no tensor, holds integers, or has another dtype than `x`; the mask is not boolean.
-        ValueError: shapes or devices that do not agree, NaN or infinity, nothing, or a prompt without a real pair.
+        TypeError: an argument is no tensor, holds integers, or has another dtype than
+            `x`; the mask is not boolean.
+        ValueError: shapes or devices that do not agree, NaN or infinity, nothing, or a
+            prompt without a real pair.
     """
 
     x: Tensor
@@ -130,10 +182,15 @@ class Prompt:
     @property
     def lengths(self) -> Tensor:
         """How many real pairs each prompt has, `(*b)`, int64."""
-        return torch.ones_like(self.y, dtype=torch.int64).sum(-1) if self.mask is None else self.mask.sum(-1)
+        return (
+            torch.ones_like(self.y, dtype=torch.int64).sum(-1)
+            if self.mask is None
+            else self.mask.sum(-1)
+        )
 
     def to(self, target: str | torch.device | torch.dtype) -> Prompt:
-        """Return the prompt on another device or in another precision; the mask stays boolean.
+        """Return the prompt on another device or in another precision; the mask stays
+        boolean.
 
         Args:
             target: a device or its name, or `torch.float32` or `torch.float64`.
@@ -147,14 +204,21 @@ def _generator(value: torch.Generator | None) -> torch.Generator:
         value = torch.Generator()
         value.seed()
     if value.device.type != "cpu":
-        raise ValueError(f"generator must be on the cpu, got {value.device}; draw there and move the prompts with .to")
+        raise ValueError(
+            f"generator must be on the cpu, got {value.device}; draw there and move the"
+            " prompts with .to"
+        )
     return value
 
 
-def _draw(batch: int, dtype: torch.dtype, one: Callable[[], tuple[Tensor, ...]]) -> Prompt:
+def _draw(
+    batch: int, dtype: torch.dtype, one: Callable[[], tuple[Tensor, ...]]
+) -> Prompt:
     with torch.no_grad():
         prompts = [one() for _ in range(batch)]
-    return Prompt(*(torch.stack(column).to(dtype) for column in zip(*prompts, strict=True)))
+    return Prompt(
+        *(torch.stack(column).to(dtype) for column in zip(*prompts, strict=True))
+    )
 
 # %% ../nbs/01_prompts.ipynb #064e99b3
 INPUTS = ("uniform", "normal", "sphere")
@@ -172,19 +236,33 @@ def _cholesky(covariance: Tensor | None, inputs: str, d: int) -> Tensor | None:
         return None
     check_tensors(covariance=(f"{d} {d}", covariance))
     if inputs != "normal":
-        raise ValueError(f"covariance must be None for {inputs} inputs, got a tensor; choose inputs='normal'")
+        raise ValueError(
+            f"covariance must be None for {inputs} inputs, got a tensor; choose"
+            " inputs='normal'"
+        )
     _check_symmetric("covariance", covariance)
     factor: Tensor
-    factor, info = torch.linalg.cholesky_ex(covariance.detach().to("cpu", torch.float64))
+    factor, info = torch.linalg.cholesky_ex(
+        covariance.detach().to("cpu", torch.float64)
+    )
     if int(info):
-        raise ValueError("covariance must be positive definite, got an eigenvalue that is zero or negative; add to its diagonal")
+        raise ValueError(
+            "covariance must be positive definite, got an eigenvalue that is zero or"
+            " negative; add to its diagonal"
+        )
     return factor
 
 
 def _check_symmetric(name: str, value: Tensor) -> None:
-    gap, size = float((value - value.mT).detach().abs().max()), float(value.detach().abs().max())
+    gap, size = (
+        float((value - value.mT).detach().abs().max()),
+        float(value.detach().abs().max()),
+    )
     if gap > torch.finfo(value.dtype).eps ** 0.5 * size:
-        raise ValueError(f"{name} must be symmetric, got entries that differ from their mirror by {gap:g}; take (A + A.mT) / 2")
+        raise ValueError(
+            f"{name} must be symmetric, got entries that differ from their mirror by"
+            f" {gap:g}; take (A + A.mT) / 2"
+        )
 
 # %% ../nbs/01_prompts.ipynb #eecd103c
 def linear_prompts(
@@ -199,7 +277,8 @@ def linear_prompts(
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Prompt:
-    r"""Draw prompts of linear functions, $y = x^\top w + \sigma\varepsilon$ with the prior $w \sim N(0, I_d)$, a new $w$ for each prompt.
+    r"""Draw prompts of linear functions, $y = x^\top w + \sigma\varepsilon$ with the
+    prior $w \sim N(0, I_d)$, a new $w$ for each prompt.
 
     Args:
         batch: number of prompts; the first b of a batch of B are the batch of b.
@@ -207,9 +286,11 @@ def linear_prompts(
         d: number of features.
         m: number of queries in each prompt.
         noise: standard deviation $\sigma$ of the noise on `y`; `y_query` has none.
-        covariance: covariance $\Sigma$ of normal inputs, (d, d), symmetric positive definite; the identity if None.
+        covariance: covariance $\Sigma$ of normal inputs, (d, d), symmetric positive
+            definite; the identity if None.
         inputs: "normal", "uniform" on $[-1, 1]^d$, or "sphere" of radius one.
-        generator: source of randomness, on the CPU; None draws from a fresh one that the operating system seeds.
+        generator: source of randomness, on the CPU; None draws from a fresh one that
+            the operating system seeds.
         dtype: dtype of the prompts; float32 is the rounding of the float64 draw.
 
     Returns:
@@ -217,7 +298,8 @@ def linear_prompts(
 
     Raises:
         TypeError: an argument of another kind.
-        ValueError: counts below one, negative noise, unknown inputs, or a covariance that is none.
+        ValueError: counts below one, negative noise, unknown inputs, or a covariance
+            that is none.
     """
     batch, n, d, m = _counts(batch, n, d, m)
     noise, source = check_number("noise", noise), _generator(generator)
@@ -233,10 +315,17 @@ def linear_prompts(
 
 # %% ../nbs/01_prompts.ipynb #b0d7c313
 def _counts(batch: int, n: int, d: int, m: int) -> tuple[int, int, int, int]:
-    return check_count("batch", batch), check_count("n", n), check_count("d", d), check_count("m", m)
+    return (
+        check_count("batch", batch),
+        check_count("n", n),
+        check_count("d", d),
+        check_count("m", m),
+    )
 
 
-def _split(points: Tensor, values: Tensor, n: int, noise: float, generator: torch.Generator) -> tuple[Tensor, ...]:
+def _split(
+    points: Tensor, values: Tensor, n: int, noise: float, generator: torch.Generator
+) -> tuple[Tensor, ...]:
     epsilon = torch.randn(n, dtype=torch.float64, generator=generator)
     return points[:n], values[:n] + noise * epsilon, points[n:], values[n:]
 
@@ -247,7 +336,9 @@ def _symmetric_root(gram: Tensor) -> Tensor:
     low, high = float(values[0]), float(values[-1])
     if low < -1e-8 * max(high, 0.0):
         got = f"got eigenvalues of kernel(x, x) from {low:.3g} to {high:.3g}"
-        raise ValueError(f"kernel must be positive semidefinite, {got}; check its formula")
+        raise ValueError(
+            f"kernel must be positive semidefinite, {got}; check its formula"
+        )
     root: Tensor = vectors * values.clamp(min=0).sqrt() @ vectors.mT
     return root
 
@@ -264,25 +355,30 @@ def gp_prompts(
     generator: torch.Generator | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Prompt:
-    r"""Draw prompts of functions from a Gaussian process, $f \sim N(0, K)$ on context and queries, $y = f + \sigma\varepsilon$.
+    r"""Draw prompts of functions from a Gaussian process, $f \sim N(0, K)$ on context
+    and queries, $y = f + \sigma\varepsilon$.
 
     Args:
         batch: number of prompts; the first b of a batch of B are the batch of b.
         n: number of pairs in each context.
         d: number of features.
         m: number of queries in each prompt.
-        kernel: the covariance, any callable (N, d), (N, d) to (N, N), symmetric positive semidefinite, in float64.
+        kernel: the covariance, any callable (N, d), (N, d) to (N, N), symmetric
+            positive semidefinite, in float64.
         inputs: "uniform" on $[-1, 1]^d$, "normal", or "sphere" of radius one.
         noise: standard deviation $\sigma$ of the noise on `y`; `y_query` has none.
-        generator: source of randomness, on the CPU; None draws from a fresh one that the operating system seeds.
+        generator: source of randomness, on the CPU; None draws from a fresh one that
+            the operating system seeds.
         dtype: dtype of the prompts; float32 is the rounding of the float64 draw.
 
     Returns:
         Prompts with batch axes (batch,).
 
     Raises:
-        TypeError: an argument of another kind, or a kernel that returns no float64 tensor.
-        ValueError: counts below one, negative noise, unknown inputs, or a kernel of another shape, not finite or indefinite.
+        TypeError: an argument of another kind, or a kernel that returns no float64
+            tensor.
+        ValueError: counts below one, negative noise, unknown inputs, or a kernel of
+            another shape, not finite or indefinite.
     """
     batch, n, d, m = _counts(batch, n, d, m)
     check_callable("kernel", kernel)
@@ -292,7 +388,13 @@ def gp_prompts(
     def one() -> tuple[Tensor, ...]:
         points = _inputs(inputs, n + m, d, source)
         root = _symmetric_root(_gram(kernel, points))
-        return _split(points, root @ torch.randn(n + m, dtype=torch.float64, generator=source), n, noise, source)
+        return _split(
+            points,
+            root @ torch.randn(n + m, dtype=torch.float64, generator=source),
+            n,
+            noise,
+            source,
+        )
 
     return _draw(batch, check_dtype("dtype", dtype), one)
 
@@ -304,13 +406,16 @@ def _gram(kernel: Callable[[Tensor, Tensor], Tensor], points: Tensor) -> Tensor:
 
 # %% ../nbs/01_prompts.ipynb #3920f9be
 def pad_prompts(prompts: Sequence[Prompt]) -> Prompt:
-    """Stack prompts of different lengths along a new first axis, the shorter ones padded with zeros at the end.
+    """Stack prompts of different lengths along a new first axis, the shorter ones
+    padded with zeros at the end.
 
     Args:
-        prompts: at least one; equal batch axes `*b`, d, m, dtype and device, any n, and `y_query` given by all or by none.
+        prompts: at least one; equal batch axes `*b`, d, m, dtype and device, any n, and
+            `y_query` given by all or by none.
 
     Returns:
-        One prompt with batch axes `(len(prompts), *b)` and the largest n; its mask is False on padding, old and new.
+        One prompt with batch axes `(len(prompts), *b)` and the largest n; its mask is
+        False on padding, old and new.
 
     Raises:
         TypeError: not a sequence of prompts, or mixed dtypes.
@@ -335,7 +440,11 @@ def _pad(value: Tensor, length: int, axis: int) -> Tensor:
 
 
 def _mask(prompt: Prompt) -> Tensor:
-    return torch.ones_like(prompt.y, dtype=torch.bool) if prompt.mask is None else prompt.mask
+    return (
+        torch.ones_like(prompt.y, dtype=torch.bool)
+        if prompt.mask is None
+        else prompt.mask
+    )
 
 # %% ../nbs/01_prompts.ipynb #33a2739f
 def _check_alike(prompts: Sequence[Prompt]) -> None:
@@ -345,10 +454,15 @@ def _check_alike(prompts: Sequence[Prompt]) -> None:
     for i, prompt in enumerate(prompts):
         check_instance(f"prompts[{i}]", prompt, Prompt, "pass prompts only")
     for i, prompt in enumerate(prompts):
-        for what, got, expected in zip(_KIND, _kind(prompt), _kind(prompts[0]), strict=True):
+        for what, got, expected in zip(
+            _KIND, _kind(prompt), _kind(prompts[0]), strict=True
+        ):
             if got != expected:
                 error = TypeError if what == "dtype" else ValueError
-                raise error(f"prompts[{i}] must have the {what} of prompts[0], {expected}, got {got}; make all alike")
+                raise error(
+                    f"prompts[{i}] must have the {what} of prompts[0], {expected}, got"
+                    f" {got}; make all alike"
+                )
 
 
 _KIND = ("dtype", "device", "batch axes", "d", "m", "kind of y_query")
@@ -356,4 +470,11 @@ _KIND = ("dtype", "device", "batch axes", "d", "m", "kind of y_query")
 
 def _kind(prompt: Prompt) -> tuple[object, ...]:
     answers = "missing" if prompt.y_query is None else "given"
-    return prompt.x.dtype, prompt.x.device, tuple(prompt.batch), prompt.x.shape[-1], prompt.x_query.shape[-2], answers
+    return (
+        prompt.x.dtype,
+        prompt.x.device,
+        tuple(prompt.batch),
+        prompt.x.shape[-1],
+        prompt.x_query.shape[-2],
+        answers,
+    )
