@@ -17,8 +17,9 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression, Ridge
 from torch import Tensor
 
+from transformer_ols.nist import nist_problem
 from transformer_ols.ols_transformer import OLSTransformer, spectral_factor
-from transformer_ols.regression import nist_problem, ols, ridge_regression
+from transformer_ols.regression import ols, ridge_regression
 
 torch.set_num_threads(1)
 some = settings(deadline=None, derandomize=True, max_examples=40)

@@ -343,7 +343,7 @@ INDICES = [
     (4, IndexError, "index must be below the 4 prompts of the batch, got 4"),
     (-5, IndexError, "index must be below the 4 prompts of the batch, got -5"),
     (torch.tensor([0, 7]), IndexError, "index must be below the 4 prompts of the batch, got tensor([0, 7])"),
-    (slice(4, None), ValueError, "x is empty, got shape (0, 3, 2)"),
+    (slice(4, None), ValueError, "index must choose a prompt, got none"),
     (1.0, TypeError, "index must be an int, a slice, an int64 tensor or a boolean tensor over the batch, got float"),
     (True, TypeError, "got bool; pass torch.tensor([0, 2])"),
     ([0, 1], TypeError, "got list; pass torch.tensor([0, 2])"),
@@ -379,8 +379,8 @@ TARGETS = [
     (torch.int64, TypeError, "target must be torch.float32 or torch.float64, got int64"),
     (None, TypeError, "target must be str or device or dtype, got NoneType; pass torch.float32 or 'cuda'"),
     (0, TypeError, "target must be str or device or dtype, got int"),
-    ("nowhere", ValueError, "target must be a device or a dtype, got 'nowhere'"),
-    ("meta", ValueError, "x is on the meta device, which holds no numbers"),
+    ("nowhere", ValueError, "target must be a device of this machine or a dtype, got nowhere"),
+    ("meta", ValueError, "target must be a device of this machine or a dtype, got meta"),
 ]
 
 

@@ -1,29 +1,24 @@
-"""Least squares against exact rational arithmetic, NumPy, SciPy, scikit-learn and statsmodels."""
+"""Least squares against exact rational arithmetic, NumPy and scikit-learn."""
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from fractions import Fraction
-from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.linalg
 import sklearn.kernel_ridge
 import sklearn.linear_model
-import statsmodels.api as sm
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from rational import binary, digits, exact
 from torch import Tensor
 
 from transformer_ols import regression
 from transformer_ols.kernels import Gaussian, Linear
-from transformer_ols.regression import NIST_PROBLEMS, kernel_ridge, nist_problem, ols, ridge_regression, wls
+from transformer_ols.nist import nist_problem
+from transformer_ols.regression import kernel_ridge, ols, ridge_regression, wls
 
 torch.set_num_threads(1)
 SOME = settings(deadline=None, derandomize=True, max_examples=40)
@@ -40,118 +35,6 @@ def gap(value: Tensor, reference: Tensor | NDArray[np.float64]) -> float:
 
 
 # ---------------------------------------------------------------- exact rational arithmetic
-
-
-def solve_exactly(matrix: list[list[Fraction]], right: list[Fraction]) -> list[Fraction]:
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for i in range(len(rows)):
-        pivot = next(k for k in range(i, len(rows)) if rows[k][i])
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        rows[i] = [v / rows[i][i] for v in rows[i]]
-        for k in range(len(rows)):
-            if k != i:
-                rows[k] = [a - rows[k][i] * b for a, b in zip(rows[k], rows[i], strict=True)]
-    return [row[-1] for row in rows]
-
-
-def exact(
-    x: list[list[Fraction]], y: list[Fraction], weights: list[Fraction] | None = None, ridge: Fraction = Fraction(0)
-) -> list[Fraction]:
-    """(XᵀWX + ridge I)⁻¹XᵀWy without rounding."""
-    w, d = weights or [Fraction(1)] * len(y), len(x[0])
-    gram = [[sum((wi * r[i] * r[j] for wi, r in zip(w, x, strict=True)), ridge * (i == j)) for j in range(d)] for i in range(d)]
-    return solve_exactly(gram, [sum((wi * r[i] * v for wi, r, v in zip(w, x, y, strict=True)), Fraction(0)) for i in range(d)])
-
-
-def binary(x: Tensor) -> list[list[Fraction]]:
-    return [[Fraction(v) for v in row] for row in x.tolist()]
-
-
-def digits(values: list[float], truth: list[Fraction]) -> float:
-    worst = max(abs(Fraction(v) - t) / abs(t) for v, t in zip(values, truth, strict=True))
-    return 15.0 if worst < Fraction(1, 10**15) else -math.log10(worst)
-
-
-def problem_as_decimals(name: str) -> tuple[list[list[Fraction]], list[Fraction], list[Fraction]]:
-    text = files("transformer_ols").joinpath("data/nist_strd.json").read_text()
-    entry = json.loads(text, parse_float=Fraction, parse_int=Fraction)["problems"][name]
-    return [[Fraction(1), *row] for row in entry["x"]], entry["y"], [entry["intercept"], *entry["coef"]]
-
-
-@pytest.mark.parametrize("name", NIST_PROBLEMS)
-def test_certified_values_are_the_rational_solution(name: str) -> None:
-    x, y, certified = problem_as_decimals(name)
-    for value, printed in zip(exact(x, y), certified, strict=True):
-        assert abs(value - printed) <= abs(value) / (2 * 10**14)  # half a unit of the 15th digit, at worst
-
-
-def test_longley_is_the_statsmodels_table() -> None:
-    data, p = sm.datasets.longley.load_pandas(), nist_problem("Longley")
-    assert np.array_equal(p.x.numpy(), data.exog.to_numpy()) and np.array_equal(p.y.numpy(), data.endog.to_numpy())
-
-
-def test_norris_is_the_file_that_scipy_ships() -> None:
-    folder = Path(scipy.__file__).parent / "stats/tests/data/nist_linregress"
-    if not folder.exists():
-        pytest.skip("this SciPy was installed without its tests")
-    text = (folder / "Norris.dat").read_text()
-    table = np.array(text.split("Data:       y          x")[1].split(), float).reshape(-1, 2)
-    p = nist_problem("Norris")
-    assert np.array_equal(p.x[:, 0].numpy(), table[:, 1]) and np.array_equal(p.y.numpy(), table[:, 0])
-    for value, row in ((p.intercept, "B0"), (p.coef[0], "B1")):
-        found = re.search(rf"\n\s+{row}\s+(\S+)", text)
-        assert found and float(found[1]) == value.item()
-
-
-@pytest.mark.parametrize(("name", "base"), [("Wampler1", 1), ("Wampler2", 10)])
-def test_wampler_is_its_formula(name: str, base: int) -> None:
-    x, y, certified = problem_as_decimals(name)
-    assert x == [[Fraction(t) ** k for k in range(6)] for t in range(21)]
-    assert certified == [Fraction(1, base**k) for k in range(6)]
-    assert y == [sum(Fraction(t, base) ** k for k in range(6)) for t in range(21)]
-
-
-# ---------------------------------------------------------------- digits against other libraries
-
-
-def with_ones(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.column_stack([np.ones(len(x)), x])
-
-
-def by_scikit_learn(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    model = sklearn.linear_model.LinearRegression().fit(x, y)
-    return np.r_[model.intercept_, model.coef_]
-
-
-LIBRARIES = {
-    "numpy lstsq": lambda x, y: np.linalg.lstsq(with_ones(x), y, rcond=None)[0],
-    "scipy gelsd": lambda x, y: scipy.linalg.lstsq(with_ones(x), y, lapack_driver="gelsd")[0],
-    "scipy gelsy": lambda x, y: scipy.linalg.lstsq(with_ones(x), y, lapack_driver="gelsy")[0],
-    "statsmodels pinv": lambda x, y: sm.OLS(y, with_ones(x)).fit(method="pinv").params,
-    "statsmodels qr": lambda x, y: sm.OLS(y, with_ones(x)).fit(method="qr").params,
-    "scikit-learn": by_scikit_learn,
-}
-
-
-@pytest.mark.parametrize("name", NIST_PROBLEMS)
-@pytest.mark.parametrize("method", ["svd", "qr", "cholesky"])
-def test_digits_within_one_of_the_best_library(name: str, method: str) -> None:
-    p, certified = nist_problem(name), problem_as_decimals(name)[2]
-    best = max(digits(list(solve(p.x.numpy(), p.y.numpy())), certified) for solve in LIBRARIES.values())
-    fit = ols(p.x, p.y, fit_intercept=True, method=method)
-    ours = digits([fit.intercept.item(), *fit.coef.tolist()], certified)
-    assert ours >= best - 1
-    assert p.digits(fit.intercept, fit.coef) == pytest.approx(ours, abs=0.3)  # the certified values are rounded to float64 there
-
-
-@pytest.mark.parametrize("name", ["Norris", "Wampler1", "Wampler2"])
-@pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_refined_to_the_last_digit_of_the_rounded_data(name: str, dtype: torch.dtype) -> None:
-    p = nist_problem(name)
-    x, y = p.x.to(dtype), p.y.to(dtype)
-    truth = exact([[Fraction(1), *row] for row in binary(x)], [Fraction(v) for v in y.tolist()])
-    fit = ols(x, y, fit_intercept=True)
-    assert digits([fit.intercept.item(), *fit.coef.tolist()], truth) > -math.log10(8 * torch.finfo(dtype).eps)  # a few last places
 
 
 def test_weighted_and_penalised_longley_against_rational_arithmetic() -> None:
@@ -452,7 +335,6 @@ def test_refusals() -> None:
         (lambda: kernel_ridge(x[0, :2] * 0, y[0, :2], Gaussian(1.0), 2.0**-52), "ridge must make K"),  # a pivot of one last place
         (lambda: ols(x, y).predict(x[..., :2]), "x must have axes"),
         (lambda: kernel_ridge(x, y, Linear(), 1.0).predict(x[..., :2]), "x_query must have axes"),
-        (lambda: nist_problem("Norris").digits(torch.zeros(1, dtype=F64), torch.zeros(1, dtype=F64)), "intercept must have axes"),
     ):
         with pytest.raises(ValueError, match=words):
             bad()
@@ -461,20 +343,6 @@ def test_refusals() -> None:
         (lambda: ols(x, y.float()), "y must have the dtype of x"),
         (lambda: kernel_ridge(x, y, 3, 1.0), "kernel must be callable"),  # type: ignore[arg-type]
         (lambda: kernel_ridge(x, y, lambda a, b: (a @ b.mT).numpy(), 1.0), r"kernel\(x, x\) must be a torch.Tensor"),
-        (lambda: nist_problem(3), "name must be str"),  # type: ignore[arg-type]
     ):
         with pytest.raises(TypeError, match=words):
             bad()
-
-
-def test_missing_or_damaged_data_say_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(regression, "files", lambda _: tmp_path)
-    with pytest.raises(FileNotFoundError, match="is missing; reinstall transformer_ols"):
-        nist_problem("Norris")
-    (tmp_path / "data").mkdir()
-    good = json.loads(files("transformer_ols").joinpath("data/nist_strd.json").read_text())
-    good["problems"]["Norris"]["y"].pop()
-    for text in ("", "{}", '{"problems": []}', json.dumps(good)):
-        (tmp_path / "data/nist_strd.json").write_text(text)
-        with pytest.raises(ValueError, match="is damaged at Norris; reinstall"):
-            nist_problem("Norris")

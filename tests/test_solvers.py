@@ -297,6 +297,8 @@ def test_newton_schulz_takes_any_invertible_matrix() -> None:
     b = torch.ones(4, 6, dtype=F64)
     found = solve(A, b, NewtonSchulz(), steps=60, tol=1e-12)
     np.testing.assert_allclose(found.value.numpy(), exact(A, b), rtol=1e-9)
+    start = [a.T @ v / (np.linalg.norm(a, 1) * np.linalg.norm(a, np.inf)) for a, v in zip(A.numpy(), b.numpy(), strict=True)]
+    np.testing.assert_allclose(found.iterates[0].numpy(), start, rtol=1e-12)
 
 
 def rational_conjugate_gradients(A: list[list[int]], b: list[int], P: list[Fraction]) -> list[list[Fraction]]:
@@ -547,7 +549,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "b short": (lambda: solve(I3, ONE[:2], CG, steps=1), ValueError, "with n = 3"),
     "b scalar": (lambda: solve(I3, torch.tensor(1.0), CG, steps=1), ValueError, r"b must have axes \(\*b, n\)"),
     "b batch": (lambda: solve(I3.expand(4, 3, 3), ONE.expand(5, 3), CG, steps=1), ValueError, "b must have batch axes that broadcast"),
-    "solver class": (lambda: solve(I3, ONE, ConjugateGradient, steps=1), TypeError, "got the class ConjugateGradient; pass one such as"),
+    "solver class": (
+        lambda: solve(I3, ONE, ConjugateGradient, steps=1),
+        TypeError,
+        "got the class ConjugateGradient; pass an instance such as",
+    ),
     "solver text": (lambda: solve(I3, ONE, "cg", steps=1), TypeError, "solver must have init and step, got str"),
     "solver None": (lambda: solve(I3, ONE, None, steps=1), TypeError, "solver must have init and step, got NoneType"),
     "steps zero": (lambda: solve(I3, ONE, CG, steps=0), ValueError, "steps must be at least 1"),

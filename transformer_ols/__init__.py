@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from .kernels import Laplace as Laplace
     from .kernels import Polynomial as Polynomial
     from .kernels import Linear as Linear
-    from .regression import NIST_PROBLEMS as NIST_PROBLEMS
     from .regression import LinearFit as LinearFit
     from .regression import ols as ols
-    from .regression import NISTProblem as NISTProblem
-    from .regression import nist_problem as nist_problem
     from .regression import wls as wls
     from .regression import ridge_regression as ridge_regression
     from .regression import KernelFit as KernelFit
     from .regression import kernel_ridge as kernel_ridge
+    from .nist import NIST_PROBLEMS as NIST_PROBLEMS
+    from .nist import NISTProblem as NISTProblem
+    from .nist import nist_problem as nist_problem
     from .attention import linear_attention as linear_attention
     from .attention import softmax_attention as softmax_attention
     from .solvers import Solution as Solution
@@ -60,17 +60,8 @@ _PUBLIC = {
         "Polynomial",
         "Linear",
     ),
-    "regression": (
-        "NIST_PROBLEMS",
-        "LinearFit",
-        "ols",
-        "NISTProblem",
-        "nist_problem",
-        "wls",
-        "ridge_regression",
-        "KernelFit",
-        "kernel_ridge",
-    ),
+    "regression": ("LinearFit", "ols", "wls", "ridge_regression", "KernelFit", "kernel_ridge"),
+    "nist": ("NIST_PROBLEMS", "NISTProblem", "nist_problem"),
     "attention": ("linear_attention", "softmax_attention"),
     "solvers": ("Solution", "solve", "Richardson", "GradientDescent", "Chebyshev", "Nesterov", "ConjugateGradient", "NewtonSchulz"),
     "ols_transformer": ("SpectralFactor", "spectral_factor", "OLSTransformer"),

@@ -159,7 +159,7 @@ class Gaussian(_PositiveKernel):
         r"""Features $\varphi(x) = \psi(x) = x/h$, key term $-\lVert z\rVert^2/2h^2$."""
         return _gaussian_factors(lambda x: x / self.bandwidth)
 
-# %% ../nbs/02_kernels.ipynb #9f223235
+# %% ../nbs/02_kernels.ipynb #9be4fe92
 def row_normalized(
     kernel: Callable[[Tensor, Tensor], Tensor],
     x: Tensor,
@@ -191,9 +191,12 @@ def row_normalized(
     """
     check_callable("kernel", kernel)
     check_tensors(x=("*b n d", x), z=("*b m d", z))
-    scores = (
-        kernel.log(x, z) if hasattr(kernel, "log") else _log_gram(kernel(x, z), x, z)
-    )
+    if hasattr(kernel, "log"):
+        check_callable("kernel.log", kernel.log)
+        scores: Tensor = kernel.log(x, z)
+        _check_log(scores, x, z)
+    else:
+        scores = _log_gram(kernel(x, z), x, z)
     if mask is not None:
         check_mask("mask", mask, tuple(scores.shape), x)
         scores = scores.masked_fill(~mask, -math.inf)
@@ -206,7 +209,15 @@ def row_normalized(
         )
     return torch.softmax(scores, dim=-1), log_row_sums
 
-# %% ../nbs/02_kernels.ipynb #31c78545
+# %% ../nbs/02_kernels.ipynb #1cafd265
+def _check_log(log: Any, x: Tensor, z: Tensor) -> None:
+    zero_allowed = log.masked_fill(log == -math.inf, 0) if torch.is_tensor(log) else log
+    checked = ("*b n m", zero_allowed)
+    check_tensors(
+        **{"x": ("*b n d", x), "z": ("*b m d", z), "kernel.log(x, z)": checked}
+    )
+
+
 def _log_gram(gram: Any, x: Tensor, z: Tensor) -> Tensor:
     check_tensors(
         **{"x": ("*b n d", x), "z": ("*b m d", z), "kernel(x, z)": ("*b n m", gram)}

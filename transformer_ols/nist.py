@@ -18,7 +18,7 @@ from .checks import check_choice, check_tensors
 # %% auto #0
 __all__ = ['NIST_PROBLEMS', 'NISTProblem', 'nist_problem']
 
-# %% ../nbs/07_nist.ipynb #86bf0b96
+# %% ../nbs/07_nist.ipynb #94b79f5f
 @dataclass(frozen=True, eq=False)
 class NISTProblem:
     """A least squares problem with certified coefficients; the model has an intercept.
@@ -59,9 +59,9 @@ class NISTProblem:
         certified = torch.cat([self.intercept[None], self.coef])
         estimate = torch.cat([intercept[None], coef])
         error = ((estimate - certified) / certified).abs().max().item()
-        return 15.0 if error < 1e-15 else min(15.0, -math.log10(error))
+        return -math.log10(max(error, 1e-15))
 
-# %% ../nbs/07_nist.ipynb #bdb2c797
+# %% ../nbs/07_nist.ipynb #879640af
 NIST_PROBLEMS = ("Longley", "Norris", "Wampler1", "Wampler2")
 _FILE = "transformer_ols/data/nist_strd.json"
 
@@ -71,7 +71,8 @@ def _nist_text() -> str:
         data = files("transformer_ols").joinpath("data/nist_strd.json")
         return data.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{_FILE} is missing; reinstall transformer_ols") from error
+        message = f"{_FILE} is missing; reinstall transformer_ols"
+        raise FileNotFoundError(message) from error
 
 
 def _read_problem(name: str, text: str) -> NISTProblem:
@@ -86,9 +87,8 @@ def _read_problem(name: str, text: str) -> NISTProblem:
         )
         return NISTProblem(name, x, y, intercept, coef, str(entry["source"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{_FILE} is damaged at {name}; reinstall transformer_ols"
-        ) from error
+        message = f"{_FILE} is damaged at {name}; reinstall transformer_ols"
+        raise ValueError(message) from error
 
 # %% ../nbs/07_nist.ipynb #f7085eda
 def nist_problem(name: str) -> NISTProblem:

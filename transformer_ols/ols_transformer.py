@@ -14,22 +14,34 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from .attention import linear_attention
-from .checks import check_choice, check_count, check_dtype, check_flag, check_instance, check_number, check_tensors
+from transformer_ols.checks import (
+    check_choice,
+    check_count,
+    check_dtype,
+    check_flag,
+    check_instance,
+    check_number,
+    check_tensors,
+)
 
 # %% auto #0
 __all__ = ['SpectralFactor', 'spectral_factor', 'OLSTransformer']
 
-# %% ../nbs/10_ols_transformer.ipynb #8117c008
+# %% ../nbs/10_ols_transformer.ipynb #2c85f65d
 @dataclass(frozen=True, eq=False)
 class SpectralFactor:
-    r"""A factor $L$ of the inverse covariance, $L L^\top = n\,(X^\top X + \lambda I)^{+}$, and what its computation knows.
+    r"""A factor of the inverse covariance, $L L^\top = n\,(X^\top X + \lambda I)^{+}$.
 
     Attributes:
-        L: the factor, shape `(*b, d, d)`; its columns beyond the rank are zero, so that a batch may hold several ranks.
-        whitened: the tokens $X L$, shape `(*b, n, d)`, from the singular vectors where there are any, not from a product.
-        singular_values: of the matrix that was factored, descending; shape `(*b, min(n, d))`; `(*b, d)` by the Gram route or with a ridge.
+        L: the factor, shape `(*b, d, d)`; its columns beyond the rank are zero, so that
+            a batch may hold several ranks.
+        whitened: the tokens $X L$, shape `(*b, n, d)`, from the singular vectors where
+            there are any, not from a product.
+        singular_values: of the matrix that was factored, descending; shape
+            `(*b, min(n, d))`; `(*b, d)` by the Gram route or with a ridge.
         rank: how many of them are above the cutoff, shape `(*b,)`, int64.
-        condition_number: largest over smallest singular value above the cutoff, shape `(*b,)`; one if there are none.
+        condition_number: largest over smallest singular value above the cutoff, shape
+            `(*b,)`; one if there are none.
     """
 
     L: Tensor
@@ -39,11 +51,12 @@ class SpectralFactor:
     condition_number: Tensor
 
 
-def _record(L: Tensor, whitened: Tensor, singular_values: Tensor, keep: Tensor) -> SpectralFactor:
+def _record(L: Tensor, whitened: Tensor, s: Tensor, keep: Tensor) -> SpectralFactor:
     missing = (0, L.shape[-2] - L.shape[-1])
-    smallest = torch.where(keep, singular_values, math.inf).amin(-1)
-    condition = torch.where(keep.any(-1), singular_values[..., 0] / smallest, 1.0)
-    return SpectralFactor(pad(L, missing), pad(whitened, missing), singular_values, keep.sum(-1), condition)
+    L, whitened = pad(L, missing), pad(whitened, missing)
+    smallest = torch.where(keep, s, math.inf).amin(-1)
+    condition = torch.where(keep.any(-1), s[..., 0] / smallest, 1.0)
+    return SpectralFactor(L, whitened, s, keep.sum(-1), condition)
 
 # %% ../nbs/10_ols_transformer.ipynb #fc0645f1
 def _by_gram(x: Tensor, ridge: float, rtol: float) -> SpectralFactor:
@@ -55,12 +68,12 @@ def _by_gram(x: Tensor, ridge: float, rtol: float) -> SpectralFactor:
     L = v * torch.where(keep, eigenvalues, math.inf).rsqrt()[..., None, :]
     return _record(L, x @ L, (n * eigenvalues.clamp(min=0)).sqrt(), keep)
 
-# %% ../nbs/10_ols_transformer.ipynb #0a0d8938
+# %% ../nbs/10_ols_transformer.ipynb #485532c9
 def _norms(x: Tensor) -> Tensor:
     peak = x.abs().amax(-2, keepdim=True)
-    peak = torch.where(peak > 0, peak, 1.0)  # a zero column is left alone; large numbers do not overflow when squared
+    peak = torch.where(peak > 0, peak, 1.0)  # so that no square overflows
     norms = peak * torch.linalg.vector_norm(x / peak, dim=-2, keepdim=True)
-    return torch.where(norms > 0, norms, 1.0)
+    return torch.where(norms > 0, norms, 1.0)  # a zero column is left alone
 
 
 def _by_svd(x: Tensor, ridge: float, rtol: float) -> SpectralFactor:
@@ -74,11 +87,12 @@ def _by_svd(x: Tensor, ridge: float, rtol: float) -> SpectralFactor:
     L = math.sqrt(n) * (wt.mT / scale.mT) * inverse[..., None, :]
     deficient = keep.sum(-1) < d
     if bool(deficient.any()):
-        q = torch.linalg.qr(wt.mT * scale.mT * keep[..., None, :]).Q * keep[..., None, :]
+        rows = wt.mT * scale.mT * keep[..., None, :]
+        q = torch.linalg.qr(rows).Q * keep[..., None, :]
         L = torch.where(deficient[..., None, None], q @ (q.mT @ L), L)
     return _record(L, math.sqrt(n) * u[..., :n, :] * keep[..., None, :], s, keep)
 
-# %% ../nbs/10_ols_transformer.ipynb #2147a173
+# %% ../nbs/10_ols_transformer.ipynb #1e71cc5a
 def _with_pseudo_tokens(x: Tensor, size: Tensor | float) -> Tensor:
     if not size > 0:
         return x
@@ -91,33 +105,45 @@ def _tolerance(rtol: Any, x: Tensor) -> float:
     if rtol is None:
         return max(x.shape[-2:]) * torch.finfo(x.dtype).eps
     if check_number("rtol", rtol) >= 1:
-        raise ValueError(f"rtol must be below 1, got {rtol:g}; it is a fraction of the largest singular value, pass None for the default")
+        meaning = "it is a fraction of the largest singular value"
+        raise ValueError(
+            f"rtol must be below 1, got {rtol:g}; {meaning}, pass None for the default"
+        )
     return float(rtol)
 
 
 def _check_overflow(*values: Tensor) -> None:
     if not all(bool(torch.isfinite(value).all()) for value in values):
-        raise ValueError("x and y must have weights that fit into their dtype, got an overflow; rescale them or use float64")
+        raise ValueError(
+            "x and y must have weights that fit into their dtype, got an overflow; "
+            "rescale them or use float64"
+        )
 
-# %% ../nbs/10_ols_transformer.ipynb #ebf7e098
-def spectral_factor(x: Tensor, *, ridge: float = 0.0, rtol: float | None = None, route: str = "svd") -> SpectralFactor:
-    r"""Factor the inverse covariance: $L$ with $L L^\top = n\,(X^\top X + \lambda I)^{+}$.
+# %% ../nbs/10_ols_transformer.ipynb #29fe2a5b
+def spectral_factor(
+    x: Tensor, *, ridge: float = 0.0, rtol: float | None = None, route: str = "svd"
+) -> SpectralFactor:
+    r"""Factor the inverse covariance, $L L^\top = n\,(X^\top X + \lambda I)^{+}$.
 
-    Gradients flow where the columns of `x` are independent and its singular values distinct.
+    Gradients flow where the columns of `x` are independent and its singular values
+    distinct.
 
     Args:
         x: tokens, shape `(*b, n, d)`, float32 or float64.
         ridge: $\lambda \ge 0$, in the units of $X^\top X$.
-        rtol: cutoff relative to the largest singular value of the column-scaled tokens (by the Gram route: eigenvalue of the covariance);
-            None for `max(n, d)` times the machine epsilon.
-        route: `"svd"`, stable, or `"gram"`, the eigenvectors of $X^\top X / n$, which squares the condition number.
+        rtol: cutoff relative to the largest singular value of the column-scaled tokens
+            (by the Gram route: eigenvalue of the covariance); None for `max(n, d)`
+            times the machine epsilon.
+        route: `"svd"`, stable, or `"gram"`, the eigenvectors of $X^\top X / n$, which
+            squares the condition number.
 
     Returns:
         The factor, the whitened tokens, singular values, rank and condition number.
 
     Raises:
         TypeError: an argument of the wrong type or dtype.
-        ValueError: wrong shape, NaN or infinity, a negative scalar, `rtol` of one or more, an unknown route, or overflow.
+        ValueError: wrong shape, NaN or infinity, a negative scalar, `rtol` of one or
+            more, an unknown route, or overflow.
 
     Source:
         arXiv 2604.13656 for the Gram route.
@@ -125,60 +151,73 @@ def spectral_factor(x: Tensor, *, ridge: float = 0.0, rtol: float | None = None,
     check_tensors(x=("*b n d", x))
     ridge, tolerance = check_number("ridge", ridge), _tolerance(rtol, x)
     route = check_choice("route", route, ("svd", "gram"))
-    factor = _by_svd(x, ridge, tolerance) if route == "svd" else _by_gram(x, ridge, tolerance)
+    by_route = _by_svd if route == "svd" else _by_gram
+    factor = by_route(x, ridge, tolerance)
     _check_overflow(factor.L, factor.whitened)
     return factor
 
-# %% ../nbs/10_ols_transformer.ipynb #874d1995
-def _centred(x: Tensor, y: Tensor, fit_intercept: bool, tolerance: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+# %% ../nbs/10_ols_transformer.ipynb #d7f01747
+def _centred(
+    x: Tensor, y: Tensor, fit_intercept: bool, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     if not fit_intercept:
         return x, y, torch.zeros_like(x[..., :1, :]), torch.zeros_like(y[..., :1, :])
     x_mean, y_mean = x.mean(-2, keepdim=True), y.mean(-2, keepdim=True)
     centred = x - x_mean
-    varies = centred.abs().amax(-2, keepdim=True) > tolerance * x.abs().amax(-2, keepdim=True)
-    return torch.where(varies, centred, 0.0), y - y_mean, x_mean, y_mean
+    largest, before = (part.abs().amax(-2, keepdim=True) for part in (centred, x))
+    centred = torch.where(largest > tolerance * before, centred, 0.0)
+    return centred, y - y_mean, x_mean, y_mean
 
-# %% ../nbs/10_ols_transformer.ipynb #c42ccbcf
+# %% ../nbs/10_ols_transformer.ipynb #1360bd93
 def _readout(x: Tensor, y: Tensor, factor: SpectralFactor, ridge: float) -> Tensor:
     n = x.shape[-2]
     p = factor.whitened.mT @ y / n
     fit = factor.L @ p
     p = p + (factor.whitened.mT @ (y - x @ fit) - ridge * factor.L.mT @ fit) / n
     keys = _with_pseudo_tokens(x, math.sqrt(ridge)) @ factor.L
-    beyond = torch.diag_embed((factor.L == 0).all(-2).to(x.dtype))  # ones where a column lies beyond the rank
-    w_p: Tensor = torch.linalg.solve(keys.mT @ keys / n + beyond, p)
+    beyond = (factor.L == 0).all(-2).to(x.dtype)  # ones for columns beyond the rank
+    mixed = keys.mT @ keys / n + torch.diag_embed(beyond)
+    w_p: Tensor = torch.linalg.solve(mixed, p)
     return w_p
 
-
-def _fitted(x: Tensor, y: Tensor, ridge: float, fit_intercept: bool, tolerance: float, route: str) -> dict[str, Tensor]:
-    context, targets, x_mean, y_mean = _centred(x, y, fit_intercept, tolerance)
+# %% ../nbs/10_ols_transformer.ipynb #c0ee35ad
+def _fitted(
+    x: Tensor, y: Tensor, ridge: float, fit_intercept: bool, rtol: float, route: str
+) -> dict[str, Tensor]:
+    context, targets, x_mean, y_mean = _centred(x, y, fit_intercept, rtol)
     _check_overflow(context, targets)
-    factor = spectral_factor(context, ridge=ridge, rtol=tolerance, route=route)
+    factor = spectral_factor(context, ridge=ridge, rtol=rtol, route=route)
     p = factor.L.mT @ (context.mT @ targets) / x.shape[-2]
     w_p = _readout(context, targets, factor, ridge) if route == "svd" else p
     _check_overflow(w_p)
-    values = {"w_q": factor.L, "w_k": factor.L, "w_v": factor.L, "w_p": w_p, "context": context, "x_mean": x_mean, "y_mean": y_mean}
-    return values | {"ridge": x.new_tensor(ridge), "rank": factor.rank, "condition_number": factor.condition_number}
+    weights = {"w_q": factor.L, "w_k": factor.L, "w_v": factor.L, "w_p": w_p}
+    stored = {"context": context, "x_mean": x_mean, "y_mean": y_mean}
+    facts = {"rank": factor.rank, "condition_number": factor.condition_number}
+    return weights | stored | facts | {"ridge": x.new_tensor(ridge)}
 
 # %% ../nbs/10_ols_transformer.ipynb #c4991a0c
-def _layer(self: OLSTransformer, x: Tensor, tokens: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def _layer(
+    self: OLSTransformer, x: Tensor, tokens: Tensor, n: int
+) -> tuple[Tensor, Tensor]:
     tokens = _with_pseudo_tokens(tokens, self.ridge.sqrt())
     q, k, v = x @ self.w_q, tokens @ self.w_k, tokens @ self.w_v
     attended, weights = linear_attention(q, k, v, scale=1 / n)
     output = attended @ self.w_ffn @ self.w_p + self.y_mean
     return (output[..., 0] if self.outputs is None else output), weights[..., :n]
 
-# %% ../nbs/10_ols_transformer.ipynb #5628e221
+# %% ../nbs/10_ols_transformer.ipynb #012ef80e
 def _attend(self: OLSTransformer, x_new: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Predictions for new tokens, and how much each of them attends to each stored one.
+    r"""Predictions for new tokens, and how much each attends to each stored one.
 
-    $\hat y = A y$ with $A = \frac1n (x L)(X L)^\top$; with an intercept, means are taken off before and put back after.
+    $\hat y = A y$ with $A = \frac1n (x L)(X L)^\top$; with an intercept, means are
+    taken off before and put back after.
 
     Args:
         x_new: new tokens, shape `(*b, m, d)`, in the dtype of the weights.
 
     Returns:
-        The predictions, shape `(*b, m)` or `(*b, m, k)`, and the weights, shape `(*b, m, n)`, those of pseudo-tokens left out.
+        The predictions, shape `(*b, m)` or `(*b, m, k)`, and the weights, shape
+        `(*b, m, n)`, those of pseudo-tokens left out.
 
     Raises:
         TypeError: no tensor, or another dtype than the weights.
@@ -203,11 +242,12 @@ def _forward(self: OLSTransformer, x_new: Tensor) -> Tensor:
     """
     return self.attend(x_new)[0]
 
-# %% ../nbs/10_ols_transformer.ipynb #43f95850
+# %% ../nbs/10_ols_transformer.ipynb #d4ccb645
 def _self_attention(self: OLSTransformer, x: Tensor) -> Tensor:
-    r"""The pass of the theorem: the tokens attend to themselves, $T(x) = \frac1m (x L)(x L)^\top (x L)\, P$.
+    r"""The pass of the theorem, $T(x) = \frac1m (x L)(x L)^\top (x L)\, P$.
 
-    Least squares if `x` is the stored context; otherwise $x\,\Omega^{-1} \Omega_x \hat\beta$, with $\Omega_x = x^\top x / m$.
+    The tokens attend to themselves: least squares if `x` is the stored context,
+    otherwise $x\,\Omega^{-1} \Omega_x \hat\beta$ with $\Omega_x = x^\top x / m$.
 
     Args:
         x: tokens, shape `(*b, m, d)`, in the dtype of the weights.
@@ -226,9 +266,9 @@ def _self_attention(self: OLSTransformer, x: Tensor) -> Tensor:
     centred = x - self.x_mean
     return self._layer(centred, centred, x.shape[-2])[0]
 
-# %% ../nbs/10_ols_transformer.ipynb #32f137f4
+# %% ../nbs/10_ols_transformer.ipynb #eecd6654
 def _coef(self: OLSTransformer) -> Tensor:
-    """The coefficients that the layer applies to tokens, shape `(*b, d)` or `(*b, d, k)`: $L P$, in the units of the data."""
+    """The coefficients applied to tokens, $L P$, shape `(*b, d)` or `(*b, d, k)`."""
     tokens = _with_pseudo_tokens(self.context, self.ridge.sqrt())
     mixed = (tokens @ self.w_k).mT @ (tokens @ self.w_v) / self.context.shape[-2]
     coef = self.w_q @ mixed @ self.w_ffn @ self.w_p
@@ -236,78 +276,132 @@ def _coef(self: OLSTransformer) -> Tensor:
 
 
 def _intercept(self: OLSTransformer) -> Tensor:
-    """The prediction for a token of zeros, shape `(*b,)` or `(*b, k)`; zero without an intercept."""
+    """The prediction for a token of zeros, shape `(*b,)` or `(*b, k)`."""
     coef: Tensor = self.coef[..., None] if self.outputs is None else self.coef
     intercept = (self.y_mean - self.x_mean @ coef)[..., 0, :]
     return intercept[..., 0] if self.outputs is None else intercept
 
-# %% ../nbs/10_ols_transformer.ipynb #8d0c1992
+# %% ../nbs/10_ols_transformer.ipynb #e5ec7e40
 def _check_data(x: Any, y: Any) -> dict[str, int]:
     several = isinstance(x, Tensor) and isinstance(y, Tensor) and y.ndim >= x.ndim
     sizes = check_tensors(x=("*b n d", x), y=("*b n k" if several else "*b n", y))
     if y.ndim not in (x.ndim - 1, x.ndim):
-        axes = f"{x.ndim - 1} axes, or {x.ndim} for several outputs, beside x of shape {tuple(x.shape)}"
-        raise ValueError(f"y must have {axes}, got shape {tuple(y.shape)}; give both the same batch axes")
+        axes = f"{x.ndim - 1} axes, or {x.ndim} for several outputs"
+        raise ValueError(
+            f"y must have {axes}, beside x of shape {tuple(x.shape)}, "
+            f"got shape {tuple(y.shape)}; give both the same batch axes"
+        )
     return sizes
 
-# %% ../nbs/10_ols_transformer.ipynb #ccb1490b
-def _from_data(
-    cls: type[OLSTransformer], x: Tensor, y: Tensor, *,
-    ridge: float = 0.0, fit_intercept: bool = False, rtol: float | None = None, route: str = "svd",
-) -> OLSTransformer:
-    r"""The layer that solves $\min_\beta \lVert y - X\beta\rVert^2 + \lambda \lVert\beta\rVert^2$, with $X$ as its context.
 
-    Where the columns of `x` are dependent it is the solution of minimum norm. The weights are constants: no gradient flows to `x` or `y`.
+def _filled(
+    cls: type[OLSTransformer], values: dict[str, Tensor], outputs: int | None
+) -> OLSTransformer:
+    context = values["context"]
+    batch, (n, d) = tuple(values["w_p"].shape[:-2]), context.shape[-2:]
+    model: OLSTransformer = cls(n, d, outputs, batch=batch, dtype=context.dtype)
+    model = model.to(context.device)
+    for name, value in values.items():
+        getattr(model, name).copy_(value)
+    return model
+
+# %% ../nbs/10_ols_transformer.ipynb #aeaab7a6
+def _from_data(
+    cls: type[OLSTransformer],
+    x: Tensor,
+    y: Tensor,
+    *,
+    ridge: float = 0.0,
+    fit_intercept: bool = False,
+    rtol: float | None = None,
+    route: str = "svd",
+) -> OLSTransformer:
+    r"""The layer that is the regression of `y` on `x`, which becomes its context.
+
+    It minimises $\lVert y - X\beta\rVert^2 + \lambda \lVert\beta\rVert^2$, at minimum
+    norm if that leaves a choice. No gradient flows to `x` or `y`.
 
     Args:
         x: context tokens, shape `(*b, n, d)`, float32 or float64.
-        y: targets, shape `(*b, n)`, or `(*b, n, k)` for several outputs, same dtype; batch axes broadcast but may not be left out.
-        ridge: $\lambda \ge 0$, in the units of $X^\top X$; the intercept is not penalised.
+        y: targets, shape `(*b, n)`, or `(*b, n, k)` for several outputs, same dtype;
+            batch axes broadcast but may not be left out.
+        ridge: $\lambda \ge 0$, in the units of $X^\top X$, not on the intercept.
         fit_intercept: whether to centre `x` and `y`.
-        rtol: rank cutoff relative to the largest singular value (Gram route: eigenvalue); None for `max(n, d)` times the machine epsilon.
-        route: `"svd"`, stable, or `"gram"`, the weights of the theorem computed as they are stated.
+        rtol: rank cutoff relative to the largest singular value (Gram route:
+            eigenvalue); None for `max(n, d)` times the machine epsilon.
+        route: `"svd"`, stable, or `"gram"`, the weights as the theorem states them.
 
     Returns:
         The fitted module.
 
     Raises:
         TypeError: an argument of the wrong type or dtype.
-        ValueError: wrong shapes, NaN or infinity, a negative scalar, `rtol` of one or more, an unknown route, or overflow.
+        ValueError: wrong shapes, NaN or infinity, a negative scalar, `rtol` of one or
+            more, an unknown route, or overflow.
 
     Source:
         arXiv 2604.13656 for `ridge=0` and full column rank.
     """
     sizes = _check_data(x, y)
     ridge, tolerance = check_number("ridge", ridge), _tolerance(rtol, x)
-    fit_intercept, route = check_flag("fit_intercept", fit_intercept), check_choice("route", route, ("svd", "gram"))
-    targets = y if "k" in sizes else y[..., None]
-    values = _fitted(x.detach(), targets.detach(), ridge, fit_intercept, tolerance, route)
-    model = cls(sizes["n"], sizes["d"], sizes.get("k"), batch=tuple(values["w_p"].shape[:-2]), dtype=x.dtype).to(x.device)
-    for name, value in values.items():
-        getattr(model, name).copy_(value)
-    return model
+    centre = check_flag("fit_intercept", fit_intercept)
+    route = check_choice("route", route, ("svd", "gram"))
+    x, targets = x.detach(), (y if "k" in sizes else y[..., None]).detach()
+    values = _fitted(x, targets, ridge, centre, tolerance, route)
+    return _filled(cls, values, sizes.get("k"))
 
-# %% ../nbs/10_ols_transformer.ipynb #ae229b0a
-def _blank(n: int, d: int, k: int, batch: tuple[int, ...], dtype: torch.dtype) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+# %% ../nbs/10_ols_transformer.ipynb #e4e76afd
+def _blank(
+    n: int, d: int, k: int, batch: tuple[int, ...], dtype: torch.dtype
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     def zeros(*shape: int) -> Tensor:
         return torch.zeros(*batch, *shape, dtype=dtype)
 
-    weights = {"w_q": zeros(d, d), "w_k": zeros(d, d), "w_v": zeros(d, d), "w_ffn": torch.eye(d, dtype=dtype), "w_p": zeros(d, k)}
-    stored = {"context": zeros(n, d), "x_mean": zeros(1, d), "y_mean": zeros(1, k), "ridge": torch.zeros((), dtype=dtype)}
-    return weights, stored | {"rank": torch.zeros(batch, dtype=torch.int64), "condition_number": torch.ones(batch, dtype=dtype)}
+    weights = {name: zeros(d, d) for name in ("w_q", "w_k", "w_v")}
+    weights |= {"w_ffn": torch.eye(d, dtype=dtype), "w_p": zeros(d, k)}
+    stored = {"context": zeros(n, d), "x_mean": zeros(1, d), "y_mean": zeros(1, k)}
+    stored |= {"rank": torch.zeros(batch, dtype=torch.int64)}
+    stored |= {"condition_number": torch.ones(batch, dtype=dtype)}
+    return weights, stored | {"ridge": torch.zeros((), dtype=dtype)}
 
 
 def _extra_repr(self: OLSTransformer) -> str:
     """What `print` shows of the module."""
     *batch, n, d = self.context.shape
-    return f"n={n}, d={d}, outputs={self.outputs}, batch={tuple(batch)}, dtype={self.context.dtype}"
+    sizes = f"n={n}, d={d}, outputs={self.outputs}, batch={tuple(batch)}"
+    return f"{sizes}, dtype={self.context.dtype}"
 
-# %% ../nbs/10_ols_transformer.ipynb #f311cb6a
+# %% ../nbs/10_ols_transformer.ipynb #7ab22ff9
+def _init(
+    self: OLSTransformer,
+    n: int,
+    d: int,
+    outputs: int | None = None,
+    *,
+    batch: tuple[int, ...] = (),
+    dtype: torch.dtype = torch.float64,
+) -> None:
+    nn.Module.__init__(self)
+    n, d = check_count("n", n), check_count("d", d)
+    dtype = check_dtype("dtype", dtype)
+    self.outputs = None if outputs is None else check_count("outputs", outputs)
+    hint = "pass a tuple of sizes, () for a single context"
+    check_instance("batch", batch, tuple, hint)
+    batch = tuple(check_count("batch", size) for size in batch)
+    weights, stored = _blank(n, d, self.outputs or 1, batch, dtype)
+    for name, weight in weights.items():
+        self.register_parameter(name, nn.Parameter(weight, requires_grad=False))
+    for name, value in stored.items():
+        self.register_buffer(name, value)
+
+# %% ../nbs/10_ols_transformer.ipynb #8e900833
 class OLSTransformer(nn.Module):
-    r"""A single-layer linear transformer that is a regression: $\hat y = \frac1n (x L)(X L)^\top (X L)\, P$.
+    r"""A linear transformer layer that is a regression.
 
-    Made by `from_data`; a new module predicts zero until `load_state_dict` fills it. Parameters: `w_q`, `w_k`, `w_v`, `w_ffn`, `w_p`.
-    Buffers: `context` (centred), `x_mean`, `y_mean`, `ridge`; `rank` and `condition_number` as in `SpectralFactor`, ridge included.
+    $\hat y = \frac1n (x L)(X L)^\top (X L)\, P$. Made by `from_data`; a new module
+    predicts zero until `load_state_dict` fills it. Parameters: `w_q`, `w_k`, `w_v`,
+    `w_ffn`, `w_p`. Buffers: `context` (centred), `x_mean`, `y_mean`, `ridge`; `rank`
+    and `condition_number` as in `SpectralFactor`, ridge included.
 
     Args:
         n: number of context tokens.
@@ -317,6 +411,7 @@ class OLSTransformer(nn.Module):
         dtype: float32 or float64.
     """
 
+    outputs: int | None
     w_q: Tensor
     w_k: Tensor
     w_v: Tensor
@@ -329,19 +424,6 @@ class OLSTransformer(nn.Module):
     rank: Tensor
     condition_number: Tensor
 
-    from_data = classmethod(_from_data)
+    __init__, from_data = _init, classmethod(_from_data)
     forward, attend, self_attention, _layer = _forward, _attend, _self_attention, _layer
     coef, intercept, extra_repr = property(_coef), property(_intercept), _extra_repr
-
-    def __init__(
-        self, n: int, d: int, outputs: int | None = None, *, batch: tuple[int, ...] = (), dtype: torch.dtype = torch.float64
-    ) -> None:
-        super().__init__()
-        n, d, dtype = check_count("n", n), check_count("d", d), check_dtype("dtype", dtype)
-        self.outputs = None if outputs is None else check_count("outputs", outputs)
-        check_instance("batch", batch, tuple, "pass a tuple of sizes, () for a single context")
-        weights, stored = _blank(n, d, self.outputs or 1, tuple(check_count("batch", size) for size in batch), dtype)
-        for name, weight in weights.items():
-            self.register_parameter(name, nn.Parameter(weight, requires_grad=False))
-        for name, value in stored.items():
-            self.register_buffer(name, value)

@@ -49,7 +49,7 @@ def _check_prompt(prompt: Prompt) -> None:
             shapes = f"{tuple(prompt.y.shape)}, got shape {tuple(prompt.mask.shape)}"
             raise ValueError(f"mask must have the shape of y, {shapes}; expand it")
 
-# %% ../nbs/01_prompts.ipynb #767936a7
+# %% ../nbs/01_prompts.ipynb #cdba6be4
 def _move(prompt: Prompt, target: str | torch.device | torch.dtype) -> Prompt:
     check_instance(
         "target",
@@ -64,12 +64,14 @@ def _move(prompt: Prompt, target: str | torch.device | torch.dtype) -> Prompt:
             lambda value: value if value.dtype == torch.bool else value.to(dtype),
         )
     try:
-        device = torch.device(target)
-    except RuntimeError:
+        device = torch.empty(0, device=target).device
+    except (RuntimeError, AssertionError):  # no such name, or not on this machine
+        device = torch.device("meta")
+    if device.type == "meta":
         raise ValueError(
-            f"target must be a device or a dtype, got {target!r}; pass 'cpu', 'cuda' or"
-            " torch.float32"
-        ) from None
+            f"target must be a device of this machine or a dtype, got {target!s}; pass"
+            " 'cpu' or torch.float32, for example"
+        )
     return _map(prompt, lambda value: value.to(device))
 
 
@@ -82,7 +84,10 @@ def _map(prompt: Prompt, function: Callable[[Tensor], Tensor]) -> Prompt:
         },
     )
 
-# %% ../nbs/01_prompts.ipynb #082ade62
+# %% ../nbs/01_prompts.ipynb #9ef070de
+_CPU = torch.device("cpu")
+
+
 def _getitem(self: Prompt, index: int | slice | Tensor) -> Prompt:
     """Return the chosen prompts of a batch.
 
@@ -100,7 +105,14 @@ def _getitem(self: Prompt, index: int | slice | Tensor) -> Prompt:
             f"index must be {wanted}, got {type(index).__name__}; pass torch.tensor([0,"
             " 2]), for example"
         )
+    if isinstance(index, Tensor) and index.device not in (self.x.device, _CPU):
+        raise ValueError(
+            f"index must be on the cpu or the prompts' device, got {index.device}; move"
+            " it"
+        )
     try:
+        if self.y[index].numel() == 0:
+            raise ValueError("index must choose a prompt, got none; drop empty choices")
         return _map(self, lambda value: value[index])
     except IndexError:
         raise IndexError(

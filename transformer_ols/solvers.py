@@ -40,7 +40,7 @@ class _System(NamedTuple):
 def _product(matrix: Tensor) -> _Map:
     return lambda v: (matrix @ v.unsqueeze(-1)).squeeze(-1)
 
-# %% ../nbs/05_solvers.ipynb #ddfba8ce
+# %% ../nbs/05_solvers.ipynb #d50979d0
 class _Solver(Protocol):
     def init(self, system: _System) -> Any: ...
 
@@ -48,24 +48,29 @@ class _Solver(Protocol):
 
 
 def _check_solver(solver: Any) -> None:
-    complete = callable(getattr(solver, "init", None)) and callable(getattr(solver, "step", None))
-    if isinstance(solver, type) or not complete:
-        got = f"the class {solver.__name__}" if isinstance(solver, type) else type(solver).__name__
+    found = (getattr(solver, name, None) for name in ("init", "step"))
+    if isinstance(solver, type) or not all(callable(part) for part in found):
+        is_class = isinstance(solver, type)
+        got = f"the class {solver.__name__}" if is_class else type(solver).__name__
         raise TypeError(
-            f"solver must have init and step, got {got}; pass one such as ConjugateGradient()"
+            f"solver must have init and step, got {got}; "
+            "pass an instance such as ConjugateGradient()"
         )
 
-# %% ../nbs/05_solvers.ipynb #3f2859bc
+# %% ../nbs/05_solvers.ipynb #d6e7f61c
 @dataclass(frozen=True, eq=False)
 class Solution:
     r"""What `solve` found, with T the number of steps it ran.
 
     Args:
-        value: the last iterate, (*b, n).
-        iterates: (T + 1, *b, n); `iterates[t]` is $x_t$. None if they were not kept.
-        residuals: (T + 1, *b), the true $\lVert b - Ax_t\rVert / \lVert b\rVert$, 0 if b = 0 = x.
-        converged: (*b) bool, True where the residual reached `tol`; all False if `tol` was None.
-        n_iter: (*b) int64, the steps each system took; from then on its iterate stands still.
+        value: the last iterate, `(*b, n)`.
+        iterates: `(T + 1, *b, n)`; `iterates[t]` is $x_t$. None if they were not kept.
+        residuals: `(T + 1, *b)`, the true $\lVert b - Ax_t\rVert / \lVert b\rVert$, 0
+            if b = 0 = x.
+        converged: `(*b)` bool, True where the residual reached `tol`; all False if
+            `tol` was None.
+        n_iter: `(*b)` int64, the steps each system took; from then on its iterate
+            stands still.
         message: how it went, and what to do if it did not go well.
     """
 
@@ -81,25 +86,25 @@ def _magnitude(b: Tensor) -> Tensor:
     size = b.detach().abs().amax(-1, keepdim=True)
     return torch.where(size > 0, size / (2 * torch.frexp(size).mantissa), 1.0)
 
-# %% ../nbs/05_solvers.ipynb #de625fdb
+# %% ../nbs/05_solvers.ipynb #7e8e4821
 def _check_map(name: str, function: _Map, v: Tensor) -> None:
     image = function(v)
     check_tensors(v=("*b n", v), **{f"{name}(v)": ("*b n", image)})
     if image.shape != v.shape:
         raise ValueError(
-            f"{name}(v) must have the shape of v {tuple(v.shape)}, got {tuple(image.shape)}; "
-            "map (*b, n) to (*b, n)"
+            f"{name}(v) must have the shape of v {tuple(v.shape)}, "
+            f"got {tuple(image.shape)}; map (*b, n) to (*b, n)"
         )
 
 
 def _check_fits(name: str, shape: torch.Size, batch: torch.Size) -> None:
     if torch.broadcast_shapes(shape, batch) != batch:
         raise ValueError(
-            f"{name} must have batch axes that fit those of b {tuple(batch)}, got {tuple(shape)}; "
-            "expand b first"
+            f"{name} must have batch axes that fit those of b {tuple(batch)}, "
+            f"got {tuple(shape)}; expand b first"
         )
 
-# %% ../nbs/05_solvers.ipynb #65725432
+# %% ../nbs/05_solvers.ipynb #1bc24f75
 def _system(A: Any, b: Any) -> tuple[_System, Tensor]:
     if isinstance(A, Tensor):
         check_tensors(A=("*b n n", A), b=("*b n", b))
@@ -107,30 +112,34 @@ def _system(A: Any, b: Any) -> tuple[_System, Tensor]:
         unit = _magnitude(b)
         return _System(_product(A), b / unit, A), unit
     if not callable(A):
-        got = type(A).__name__
         raise TypeError(
-            f"A must be a torch.Tensor or callable, got {got}; pass a matrix or a map v -> A v"
+            f"A must be a torch.Tensor or callable, got {type(A).__name__}; "
+            "pass a matrix or a function v -> A v"
         )
     check_tensors(b=("*b n", b))
     unit = _magnitude(b)
     _check_map("A", A, b / unit)
     return _System(A, b / unit, None), unit
 
-# %% ../nbs/05_solvers.ipynb #902c84a8
-def _measure(solver: _Solver, system: _System, x: Tensor, t: int) -> tuple[Tensor, Tensor]:
-    residual, size = system.residual(x), torch.linalg.vector_norm(system.b, dim=-1)
-    relative = torch.linalg.vector_norm(residual, dim=-1) / torch.where(size > 0, size, 1.0)
+# %% ../nbs/05_solvers.ipynb #b4e65b54
+def _measure(
+    solver: _Solver, system: _System, x: Tensor, t: int
+) -> tuple[Tensor, Tensor]:
+    residual, size = system.residual(x), system.b.norm(dim=-1)
+    relative = residual.norm(dim=-1) / torch.where(size > 0, size, 1.0)
     lost = ~torch.isfinite(relative)
     if bool(lost.any()):
         raise ArithmeticError(
-            f"{type(solver).__name__} diverged: after {t} steps the residual of {int(lost.sum())} "
-            f"of {lost.numel()} systems is not finite any more; {_advice(solver)}"
+            f"{type(solver).__name__} diverged: after {t} steps the residual of "
+            f"{int(lost.sum())} of {lost.numel()} systems is not finite any more; "
+            f"{_advice(solver)}"
         )
     return residual, relative
 
 
 def _advice(solver: _Solver) -> str:
-    return str(getattr(solver, "advice", "check its step size, and that A is positive definite"))
+    default = "check its step size, and that A is positive definite"
+    return str(getattr(solver, "advice", default))
 
 # %% ../nbs/05_solvers.ipynb #64d80029
 def _iterate(
@@ -151,24 +160,30 @@ def _iterate(
         n_iter, done = n_iter + ~done, done | (relative <= tol)
     return xs, relatives, n_iter, done
 
-# %% ../nbs/05_solvers.ipynb #d21acb5d
-def _message(solver: _Solver, residuals: Tensor, done: Tensor, tol: float | None) -> str:
-    name, steps, worst = type(solver).__name__, len(residuals) - 1, float(residuals[-1].max())
+# %% ../nbs/05_solvers.ipynb #f6f77455
+def _message(
+    solver: _Solver, residuals: Tensor, done: Tensor, tol: float | None
+) -> str:
+    name, steps = type(solver).__name__, len(residuals) - 1
+    worst = float(residuals[-1].max())
     if bool(done.all()):
         return f"{name} reached tol = {tol:g} in {steps} steps"
     text = f"{name}: after {steps} steps the largest residual is {worst:.1e}"
     if tol is not None:
-        text += f", {int((~done).sum())} of {done.numel()} systems are above tol = {tol:g}"
+        left = int((~done).sum())
+        text += f", {left} of {done.numel()} systems are above tol = {tol:g}"
     if worst > 1:
         return f"{text}; it has grown: {_advice(solver)}"
     if tol is None:
         return text
-    early, late = residuals[: steps // 2 + 1].amin(0), residuals[steps // 2 + 1 :].amin(0)
+    half = steps // 2 + 1
+    early, late = residuals[:half].amin(0), residuals[half:].amin(0)
     if bool((late > 0.9 * early)[~done].any()):
-        return f"{text}; it has stalled: use float64, a preconditioner or another method"
+        hint = "use float64, a preconditioner or another method"
+        return f"{text}; it has stalled: {hint}"
     return f"{text}; allow more steps or use a preconditioner"
 
-# %% ../nbs/05_solvers.ipynb #788f5ff2
+# %% ../nbs/05_solvers.ipynb #9a0a9bf8
 def solve(
     A: Tensor | _Map,
     b: Tensor,
@@ -181,31 +196,38 @@ def solve(
     r"""Run a solver on $Ax = b$ and keep what every layer should hold.
 
     Args:
-        A: (*b, n, n), float32 or float64, or a linear function v -> A v from (*b, n) to (*b, n).
-        b: (*b, n), the same dtype; one right-hand side per row. The batch axes broadcast.
-        solver: a method, such as `ConjugateGradient()`; any object with `init` and `step`.
+        A: `(*b, n, n)`, float32 or float64, or a linear function `v -> A v` from
+            `(*b, n)` to `(*b, n)`.
+        b: `(*b, n)`, the same dtype; one right-hand side per row. The batch axes
+            broadcast.
+        solver: a method, such as `ConjugateGradient()`; any object with `init` and
+            `step`.
         steps: the most steps to run, at least 1.
-        tol: a system stops at $\lVert b - Ax_t\rVert \le$ tol $\lVert b\rVert$; None: all steps.
+        tol: a system stops at $\lVert b - Ax_t\rVert \le$ tol $\lVert b\rVert$; None:
+            all steps.
         keep_iterates: False keeps the last iterate only.
 
     Returns:
-        A `Solution`. Not reaching `tol` is no error: look at `converged` and `message`.
+        A `Solution`. Not reaching `tol` is no error, so look at `converged`, `message`.
 
     Raises:
         TypeError: an argument of another kind or dtype.
-        ValueError: shapes that do not fit, NaN or infinity, or a matrix the solver cannot take.
+        ValueError: shapes that do not fit, NaN or infinity, or a matrix the solver
+            cannot take.
         ArithmeticError: the iteration broke down, or left the range of the dtype.
     """
     _check_solver(solver)
-    count, keep = check_count("steps", steps), check_flag("keep_iterates", keep_iterates)
+    steps = check_count("steps", steps)
+    keep = check_flag("keep_iterates", keep_iterates)
     target = -1.0 if tol is None else check_number("tol", tol, exclusive=True)
     system, unit = _system(A, b)
-    xs, relatives, n_iter, done = _iterate(system, solver, count, target, keep)
+    xs, relatives, n_iter, done = _iterate(system, solver, steps, target, keep)
     iterates, residuals = torch.stack(xs) * unit, torch.stack(relatives)
     if not bool(torch.isfinite(iterates[-1]).all()):
         raise ArithmeticError(f"the solution does not fit into {b.dtype}; scale b down")
     message = _message(solver, residuals.detach(), done, tol)
-    return Solution(iterates[-1], iterates if keep else None, residuals, done, n_iter, message)
+    kept = iterates if keep else None
+    return Solution(iterates[-1], kept, residuals, done, n_iter, message)
 
 # %% ../nbs/05_solvers.ipynb #da88b696
 _Preconditioner = Tensor | _Map | None
@@ -230,7 +252,7 @@ def _check_preconditioner(preconditioner: Any) -> None:
             "pass a diagonal or a map r -> P r"
         )
 
-# %% ../nbs/05_solvers.ipynb #b6956401
+# %% ../nbs/05_solvers.ipynb #b87db3e0
 _Scalar = float | Tensor
 
 
@@ -241,7 +263,7 @@ def _check_positive(name: str, value: Any) -> None:
     check_tensors(**{name: ("*b", value)})
     if not bool((value > 0).all()):
         least = float(value.detach().min())
-        raise ValueError(f"{name} must be above 0, got {least:g}; pass positive numbers")
+        raise ValueError(f"{name} must be above 0, got {least:g}; pass larger numbers")
 
 
 def _column(system: _System, name: str, value: _Scalar) -> Tensor:
@@ -253,7 +275,7 @@ def _column(system: _System, name: str, value: _Scalar) -> Tensor:
     _check_fits(name, value.shape, b.shape[:-1])
     return value.unsqueeze(-1)
 
-# %% ../nbs/05_solvers.ipynb #12d7d309
+# %% ../nbs/05_solvers.ipynb #b34ff25c
 def _fit(system: _System, preconditioner: _Preconditioner) -> None:
     b = system.b
     if isinstance(preconditioner, Tensor):
@@ -266,11 +288,12 @@ def _fit(system: _System, preconditioner: _Preconditioner) -> None:
 def _matrix(system: _System, why: str) -> Tensor:
     if system.matrix is None:
         raise ValueError(
-            f"A must be a matrix for {why}, got a function; pass the matrix, or numbers instead"
+            f"A must be a matrix for {why}, got a function; "
+            "pass the matrix, or numbers instead"
         )
     return system.matrix
 
-# %% ../nbs/05_solvers.ipynb #054ef999
+# %% ../nbs/05_solvers.ipynb #1d306b22
 def _check_spd(system: _System, why: str) -> None:
     if system.matrix is None:
         return
@@ -278,8 +301,9 @@ def _check_spd(system: _System, why: str) -> None:
     gap, size = (A - A.mT).abs().amax((-2, -1)), A.abs().amax((-2, -1))
     if bool((gap > math.sqrt(torch.finfo(A.dtype).eps) * size).any()):
         raise ValueError(
-            f"A must be symmetric for {why}, got entries {float(gap.max()):.1e} apart from their "
-            "mirror image; use Richardson or NewtonSchulz, or solve A^T A x = A^T b"
+            f"A must be symmetric for {why}, got entries {float(gap.max()):.1e} apart "
+            "from their mirror image; use Richardson or NewtonSchulz, or solve "
+            "A^T A x = A^T b"
         )
     lowest = float(A.diagonal(dim1=-2, dim2=-1).min())
     if lowest <= 0:
@@ -288,7 +312,7 @@ def _check_spd(system: _System, why: str) -> None:
             "add a ridge, or solve A^T A x = A^T b"
         )
 
-# %% ../nbs/05_solvers.ipynb #d5642b57
+# %% ../nbs/05_solvers.ipynb #c2d26d19
 _Bounds = tuple[_Scalar, _Scalar] | None
 
 
@@ -304,26 +328,26 @@ def _check_bounds(bounds: Any) -> None:
     if all(isinstance(bound, Tensor) for bound in bounds):
         check_tensors(**{name: ("*b", bound) for name, bound in named.items()})
     if not bool(torch.as_tensor(bounds[0] <= bounds[1]).all()):
-        raise ValueError("bounds must be (low, high), got a low end above the high; swap them")
+        raise ValueError("bounds must be (low, high), got low above high; swap them")
 
 
 def _times(preconditioner: _Preconditioner, matrix: Tensor, b: Tensor) -> Tensor:
     if preconditioner is None:
         return matrix
-    columns = [_precondition(preconditioner, column.expand_as(b)) for column in matrix.unbind(-1)]
-    return torch.stack(columns, -1)
+    columns = [column.expand_as(b) for column in matrix.unbind(-1)]
+    return torch.stack([_precondition(preconditioner, v) for v in columns], -1)
 
-# %% ../nbs/05_solvers.ipynb #903c9c84
+# %% ../nbs/05_solvers.ipynb #32366278
 def _eigenvalues(system: _System, preconditioner: _Preconditioner) -> Tensor:
     A, b = _matrix(system, "computed bounds"), system.b
     _check_spd(system, "computed bounds")
     if preconditioner is not None:
-        P = _times(preconditioner, torch.eye(b.shape[-1], dtype=b.dtype, device=b.device), b)
-        C, info = torch.linalg.cholesky_ex(P)
+        identity = torch.eye(b.shape[-1], dtype=b.dtype, device=b.device)
+        C, info = torch.linalg.cholesky_ex(_times(preconditioner, identity, b))
         if bool((info > 0).any()):
             raise ValueError(
-                "preconditioner must be positive definite for computed bounds, got one that is "
-                "not; pass bounds=(low, high)"
+                "preconditioner must be positive definite for computed bounds, "
+                "got one that is not; pass bounds=(low, high)"
             )
         A = C.mT @ A @ C
     eigenvalues: Tensor = torch.linalg.eigvalsh(A)
@@ -334,17 +358,18 @@ def _spectrum(
     system: _System, preconditioner: _Preconditioner, bounds: _Bounds
 ) -> tuple[Tensor, Tensor]:
     if bounds is not None:
-        return _column(system, "bounds[0]", bounds[0]), _column(system, "bounds[1]", bounds[1])
+        low, high = (_column(system, f"bounds[{i}]", bounds[i]) for i in (0, 1))
+        return low, high
     eigenvalues = _eigenvalues(system, preconditioner)
     lowest = float(eigenvalues.detach().min())
     if lowest <= 0:
         raise ValueError(
-            f"A must be positive definite for computed bounds, got the eigenvalue {lowest:.1e}; "
-            "add a ridge or pass bounds=(low, high)"
+            f"A must be positive definite for computed bounds, got the eigenvalue "
+            f"{lowest:.1e}; add a ridge or pass bounds=(low, high)"
         )
     return eigenvalues[..., :1], eigenvalues[..., -1:]
 
-# %% ../nbs/05_solvers.ipynb #6752d76c
+# %% ../nbs/05_solvers.ipynb #1635def0
 _Step = str | _Scalar
 
 
@@ -364,12 +389,12 @@ def _step_size(
         A = _times(preconditioner, _matrix(system, 'step_size="safe"'), system.b)
         largest = A.abs().sum(-1).amax(-1, keepdim=True)
         if not bool((largest > 0).all()):
-            raise ValueError("A must not be zero, got a matrix of zeros; pass another one")
+            raise ValueError("A must not be zero, got only zeros; pass another matrix")
         return 1 / largest
     low, high = _spectrum(system, preconditioner, bounds)
     return 2 / (low + high) if step_size == "optimal" else 1 / high
 
-# %% ../nbs/05_solvers.ipynb #b4c44e15
+# %% ../nbs/05_solvers.ipynb #70924dbb
 _STEPS = ("optimal", "lipschitz", "safe")
 
 
@@ -382,20 +407,24 @@ class _Plain(NamedTuple):
 class Richardson:
     r"""$x_{t+1} = x_t + \omega P(b - Ax_t)$.
 
-    Converges if every eigenvalue of $PA$ has $|1 - \omega\lambda| < 1$; `A` need not be symmetric.
-    The named step sizes assume that `A` and $P$ are symmetric positive definite.
+    Converges if every eigenvalue of $PA$ has $|1 - \omega\lambda| < 1$; `A` need not be
+    symmetric. The named step sizes assume that `A` and $P$ are symmetric positive
+    definite.
 
     Args:
-        preconditioner: $P \approx A^{-1}$: its diagonal (*b, n), a function r -> P r, or None.
-        step_size: $\omega$: a number, a tensor (*b), `"optimal"` for
-            $2/(\lambda_{\min} + \lambda_{\max})$, `"lipschitz"` for $1/\lambda_{\max}$, or
-            `"safe"` for $1/\lVert PA\rVert_\infty$, which needs the matrix but no spectrum.
-        bounds: (low, high), enclosing the eigenvalues of $PA$, numbers or tensors (*b);
-            None computes them from the matrix if the step size asks for them.
+        preconditioner: $P \approx A^{-1}$: its diagonal `(*b, n)`, a function
+            `r -> P r`, or None.
+        step_size: $\omega$: a number, a tensor `(*b)`, `"optimal"` for
+            $2/(\lambda_{\min} + \lambda_{\max})$, `"lipschitz"` for $1/\lambda_{\max}$,
+            or `"safe"` for $1/\lVert PA\rVert_\infty$, which needs the matrix but no
+            spectrum.
+        bounds: (low, high), enclosing the eigenvalues of $PA$, numbers or tensors
+            `(*b)`; None computes them from the matrix if the step size asks for them.
 
     Raises:
         TypeError: an argument of another kind.
-        ValueError: a number that is not positive, an unknown name, or bounds in the wrong order.
+        ValueError: a number that is not positive, an unknown name, or bounds in the
+            wrong order.
 
     Source: Saad, Iterative Methods for Sparse Linear Systems (2003), section 4.2.1.
     """
@@ -424,32 +453,36 @@ class Richardson:
         move = state.omega * _precondition(self.preconditioner, residual)
         return state._replace(x=state.x + move)
 
-# %% ../nbs/05_solvers.ipynb #c789f4a3
+# %% ../nbs/05_solvers.ipynb #982d4366
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GradientDescent:
-    r"""$x_{t+1} = x_t - \eta\,\nabla f(x_t)$ on $f(x) = \tfrac12 x^\top A x - b^\top x$.
+    r"""$x_{t+1} = x_t - \eta\,\nabla f(x_t)$ for $f(x) = \frac12 x^\top Ax - b^\top x$.
 
-    `A` must be symmetric positive definite. Converges if $\eta < 2/\lambda_{\max}$, by the factor
-    $\max|1 - \eta\lambda|$ a step.
+    `A` must be symmetric positive definite. Converges if $\eta < 2/\lambda_{\max}$, by
+    the factor $\max|1 - \eta\lambda|$ a step.
 
     Args:
-        step_size: $\eta$: a number, a tensor (*b), `"optimal"` for
-            $2/(\lambda_{\min} + \lambda_{\max})$, `"lipschitz"` for $1/\lambda_{\max}$, or
-            `"safe"` for $1/\lVert A\rVert_\infty$, which needs the matrix but no spectrum.
-        bounds: (low, high), enclosing the eigenvalues of `A`, numbers or tensors (*b);
-            None computes them from the matrix if the step size asks for them.
+        step_size: $\eta$: a number, a tensor `(*b)`, `"optimal"` for
+            $2/(\lambda_{\min} + \lambda_{\max})$, `"lipschitz"` for $1/\lambda_{\max}$,
+            or `"safe"` for $1/\lVert A\rVert_\infty$, which needs the matrix but no
+            spectrum.
+        bounds: (low, high), enclosing the eigenvalues of `A`, numbers or tensors
+            `(*b)`; None computes them from the matrix if the step size asks for them.
 
     Raises:
         TypeError: an argument of another kind.
-        ValueError: a number that is not positive, an unknown name, or bounds in the wrong order.
+        ValueError: a number that is not positive, an unknown name, or bounds in the
+            wrong order.
 
-    Source: Nesterov, Introductory Lectures on Convex Optimization (2004), section 2.1.5.
+    Source: Nesterov, Introductory Lectures on Convex Optimization (2004), section
+    2.1.5.
     """
 
     step_size: str | float | Tensor = "safe"
     bounds: tuple[float | Tensor, float | Tensor] | None = None
     advice: ClassVar[str] = (
-        "take a smaller step, such as step_size='safe', and check that A is positive definite"
+        "take a smaller step, such as step_size='safe', "
+        "and check that A is positive definite"
     )
 
     def __post_init__(self) -> None:
@@ -466,7 +499,7 @@ class GradientDescent:
         r"""$x + \eta(b - Ax)$."""
         return state._replace(x=state.x + state.omega * residual)
 
-# %% ../nbs/05_solvers.ipynb #de690234
+# %% ../nbs/05_solvers.ipynb #5a7bd557
 class _TwoTerm(NamedTuple):
     x: Tensor
     previous: Tensor
@@ -477,17 +510,19 @@ class _TwoTerm(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Chebyshev:
-    r"""$x_{t+1} = x_{t-1} + w_{t+1}(x_t - x_{t-1} + P(b - Ax_t)/\theta)$, the best polynomial.
+    r"""$x_{t+1} = x_{t-1} + w_{t+1}(x_t - x_{t-1} + P(b - Ax_t)/\theta)$.
 
-    $\theta$ is the middle of the bounds, $\mu$ half their distance over $\theta$, $w_1 = 2$ and
-    $w_{t+1} = 1/(1 - \mu^2 w_t/4)$. Error factor at most
+    No polynomial has a smaller error factor on the interval between the bounds.
+    $\theta$ is the middle of the bounds, $\mu$ half their distance over $\theta$,
+    $w_1 = 2$ and $w_{t+1} = 1/(1 - \mu^2 w_t/4)$. Error factor at most
     $2((\sqrt\kappa - 1)/(\sqrt\kappa + 1))^t$.
 
     Args:
-        preconditioner: $P \approx A^{-1}$: its diagonal (*b, n), a function r -> P r, or None.
-        bounds: (low, high), enclosing the eigenvalues of $PA$, numbers or tensors (*b).
-            None computes them from the matrix; `A` and $P$ must then be symmetric positive
-            definite.
+        preconditioner: $P \approx A^{-1}$: its diagonal `(*b, n)`, a function
+            `r -> P r`, or None.
+        bounds: (low, high), enclosing the eigenvalues of $PA$, numbers or tensors
+            `(*b)`. None computes them from the matrix; `A` and $P$ must then be
+            symmetric positive definite.
 
     Raises:
         TypeError: an argument of another kind.
@@ -498,7 +533,9 @@ class Chebyshev:
 
     preconditioner: Tensor | Callable[[Tensor], Tensor] | None = None
     bounds: tuple[float | Tensor, float | Tensor] | None = None
-    advice: ClassVar[str] = "raise the upper of the bounds: they must enclose all eigenvalues of PA"
+    advice: ClassVar[str] = (
+        "raise the upper of the bounds: they must enclose all eigenvalues of PA"
+    )
 
     def __post_init__(self) -> None:
         _check_preconditioner(self.preconditioner)
@@ -520,7 +557,7 @@ class Chebyshev:
         new = previous + weight * (x - previous + move)
         return _TwoTerm(new, x, 1 / (1 - ratio**2 * weight / 4), center, ratio)
 
-# %% ../nbs/05_solvers.ipynb #e56e2b55
+# %% ../nbs/05_solvers.ipynb #60f76cf8
 class _Momentum(NamedTuple):
     x: Tensor
     previous: Tensor
@@ -536,16 +573,19 @@ class Nesterov:
     `A` must be symmetric positive definite.
 
     Args:
-        momentum: $\beta_t$: a number in [0, 1), `"sequence"` for $t/(t + 3)$, t = 0, 1, 2, ..., or
-            `"constant"` for $(1 - s)/(1 + s)$ with $s = \sqrt{\eta\lambda_{\min}}$.
-        step_size: $\eta$: a number, a tensor (*b), `"lipschitz"` for $1/\lambda_{\max}$, or
-            `"safe"` for $1/\lVert A\rVert_\infty$, which needs the matrix but no spectrum.
-        bounds: (low, high), enclosing the eigenvalues of `A`, numbers or tensors (*b);
-            None computes them from the matrix if a name asks for them.
+        momentum: $\beta_t$: a number in [0, 1), `"sequence"` for $t/(t + 3)$, t = 0, 1,
+            2, ..., or `"constant"` for $(1 - s)/(1 + s)$ with
+            $s = \sqrt{\eta\lambda_{\min}}$.
+        step_size: $\eta$: a number, a tensor `(*b)`, `"lipschitz"` for
+            $1/\lambda_{\max}$, or `"safe"` for $1/\lVert A\rVert_\infty$, which needs
+            the matrix but no spectrum.
+        bounds: (low, high), enclosing the eigenvalues of `A`, numbers or tensors
+            `(*b)`; None computes them from the matrix if a name asks for them.
 
     Raises:
         TypeError: an argument of another kind.
-        ValueError: an unknown name, a number out of range, or bounds in the wrong order.
+        ValueError: an unknown name, a number out of range, or bounds in the wrong
+            order.
 
     Source: Nesterov, Introductory Lectures on Convex Optimization (2004), section 2.2.
     """
@@ -554,7 +594,8 @@ class Nesterov:
     step_size: str | float | Tensor = "safe"
     bounds: tuple[float | Tensor, float | Tensor] | None = None
     advice: ClassVar[str] = (
-        "take a smaller step, such as step_size='safe', and check that A is positive definite"
+        "take a smaller step, such as step_size='safe', "
+        "and check that A is positive definite"
     )
 
     def __post_init__(self) -> None:
@@ -562,7 +603,7 @@ class Nesterov:
             check_choice("momentum", self.momentum, ("sequence", "constant"))
         elif check_number("momentum", self.momentum) >= 1:
             got = self.momentum
-            raise ValueError(f"momentum must be below 1, got {got}; pass a smaller number")
+            raise ValueError(f"momentum must be below 1, got {got}; pass a smaller one")
         _check_step(self.step_size, _STEPS[1:])
         _check_bounds(self.bounds)
 
@@ -587,7 +628,7 @@ class Nesterov:
         y = x + (t / (t + 3) if beta is None else beta) * (x - previous)
         return _Momentum(y + eta * system.residual(y), x, eta, beta, t + 1)
 
-# %% ../nbs/05_solvers.ipynb #55faa0ab
+# %% ../nbs/05_solvers.ipynb #abe8e681
 class _Directions(NamedTuple):
     x: Tensor
     r: Tensor  # the residual that the recursion carries along
@@ -602,19 +643,22 @@ def _dot(u: Tensor, v: Tensor) -> Tensor:
 def _check_positive_form(name: str, form: str, lost: Tensor) -> None:
     if bool(lost.any()):
         raise ArithmeticError(
-            f"ConjugateGradient broke down: {name} must be positive definite, got {form} <= 0 in "
-            f"{int(lost.sum())} of {lost.numel()} systems; add a ridge, or solve A^T A x = A^T b"
+            f"ConjugateGradient broke down: {name} must be positive definite, "
+            f"got {form} <= 0 in {int(lost.sum())} of {lost.numel()} systems; "
+            "add a ridge, or solve A^T A x = A^T b"
         )
 
-# %% ../nbs/05_solvers.ipynb #38fabaec
+# %% ../nbs/05_solvers.ipynb #1dae5349
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConjugateGradient:
     r"""The $x_t$ of the Krylov space that minimises $\lVert x^\star - x_t\rVert_A$.
 
-    `A` and $P$ must be symmetric positive definite; a $p^\top A p \le 0$ on the way is an error.
+    `A` and $P$ must be symmetric positive definite; a $p^\top A p \le 0$ on the way is
+    an error.
 
     Args:
-        preconditioner: $P \approx A^{-1}$: its diagonal (*b, n), a function r -> P r, or None.
+        preconditioner: $P \approx A^{-1}$: its diagonal `(*b, n)`, a function
+            `r -> P r`, or None.
 
     Raises:
         TypeError: an argument of another kind.
@@ -625,8 +669,8 @@ class ConjugateGradient:
 
     preconditioner: Tensor | Callable[[Tensor], Tensor] | None = None
     advice: ClassVar[str] = (
-        "allow more steps, since it may rise on the way; if it goes on growing, A is singular "
-        "to working precision: add a ridge or use float64"
+        "allow more steps, since it may rise on the way; if it goes on growing, "
+        "A is singular to working precision: add a ridge or use float64"
     )
 
     def __post_init__(self) -> None:
@@ -639,12 +683,14 @@ class ConjugateGradient:
         p = _precondition(self.preconditioner, system.b)
         return _Directions(torch.zeros_like(p), system.b, p, p)
 
-    def step(self, system: _System, state: _Directions, residual: Tensor) -> _Directions:
+    def step(
+        self, system: _System, state: _Directions, residual: Tensor
+    ) -> _Directions:
         """Go to the minimum along `p`, then turn."""
         x, r, z, p = state
         Ap, eps = system.apply(p), torch.finfo(r.dtype).eps
         least = eps * system.b.norm(dim=-1, keepdim=True)
-        live = residual.ne(0).any(-1, keepdim=True) & (r.norm(dim=-1, keepdim=True) > least)
+        live = (r.norm(dim=-1, keepdim=True) > least) & residual.any(-1, keepdim=True)
         rho, curvature = _dot(r, z), _dot(p, Ap)
         _check_positive_form("preconditioner", "r^T P r", live & (rho <= 0))
         _check_positive_form("A", "p^T A p", live & (curvature <= 0))
@@ -654,7 +700,7 @@ class ConjugateGradient:
         z = _precondition(self.preconditioner, r)
         return _Directions(x + alpha * p, r, z, z + _dot(r, z) / rho * p)
 
-# %% ../nbs/05_solvers.ipynb #fad2de51
+# %% ../nbs/05_solvers.ipynb #d40f702e
 class _Inverse(NamedTuple):
     x: Tensor
     M: Tensor
@@ -662,21 +708,24 @@ class _Inverse(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NewtonSchulz:
-    r"""$M_{t+1} = M_t(2I - AM_t)$ and $x_t = M_t b$, which squares $I - AM_t$ in every step.
+    r"""$M_{t+1} = M_t(2I - AM_t)$ and $x_t = M_t b$.
 
-    Needs the matrix, and two products of matrices a step.
+    Squares $I - AM_t$ in every step. Needs the matrix, and two products of matrices a
+    step.
 
     Args:
-        start: $M_0$: `"transpose"` for $A^\top/(\lVert A\rVert_1\lVert A\rVert_\infty)$, good for
-            any invertible `A`; for a symmetric positive definite one also `"optimal"` for
-            $2I/(\lambda_{\min} + \lambda_{\max})$ or `"safe"` for $I/\lVert A\rVert_\infty$;
-            or a tensor (*b, n, n).
-        bounds: (low, high), enclosing the eigenvalues of `A`, for `"optimal"`; None computes them.
+        start: $M_0$: `"transpose"` for
+            $A^\top/(\lVert A\rVert_1\lVert A\rVert_\infty)$, good for any invertible
+            `A`; for a symmetric positive definite one also `"optimal"` for
+            $2I/(\lambda_{\min} + \lambda_{\max})$ or `"safe"` for
+            $I/\lVert A\rVert_\infty$; or a tensor `(*b, n, n)`.
+        bounds: (low, high), enclosing the eigenvalues of `A`, for `"optimal"`; None
+            computes them.
 
     Raises:
         TypeError: an argument of another kind.
-        ValueError: an unknown name, a start that is not square or not finite, or bounds in the
-            wrong order.
+        ValueError: an unknown name, a start that is not square or not finite, or bounds
+            in the wrong order.
 
     Source: Schulz, Iterative Berechnung der reziproken Matrix (1933).
     """
@@ -702,9 +751,10 @@ class NewtonSchulz:
             check_tensors(b=("*b n", system.b), start=("*b n n", self.start))
             _check_fits("start", self.start.shape[:-2], system.b.shape[:-1])
             return self.start
-        rows, columns = (A.abs().sum(axis).amax(-1)[..., None, None] for axis in (-1, -2))
+        rows = A.abs().sum(-1).amax(-1)[..., None, None]
+        columns = A.abs().sum(-2).amax(-1)[..., None, None]
         if not bool((rows > 0).all()):
-            raise ValueError("A must not be zero, got a matrix of zeros; pass another one")
+            raise ValueError("A must not be zero, got only zeros; pass another matrix")
         if self.start == "transpose":
             return A.mT / rows / columns
         _check_spd(system, f'NewtonSchulz(start="{self.start}")')
