@@ -58,7 +58,7 @@ clean: $(STAMP) ## strip outputs and metadata from the notebooks
 
 prepare: export clean lint test ## all of it, before a commit
 
-new-chapter: $(STAMP) ## a chapter's files: make new-chapter NAME=16_topic TITLE="A title"
+new-chapter: $(STAMP) ## a chapter's files: make new-chapter NAME=17_topic TITLE="A title"
 	@$(BIN)/python tools/new_chapter.py "$(NAME)" "$(TITLE)"
 
 vendor: ## fetch MathJax anew (needs npm) and compare with the recorded checksums

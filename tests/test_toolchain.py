@@ -227,16 +227,16 @@ def test_python_missing_or_too_old_is_one_clear_line(tree: Path, tmp_path: Path,
 
 
 def test_a_new_chapter_is_clean_and_runs(tree: Path, run: Run) -> None:
-    made = run("python", "tools/new_chapter.py", "16_topic", "A topic")
+    made = run("python", "tools/new_chapter.py", "97_probe", "A probe")
     assert made.returncode == 0, made.stdout + made.stderr
     exported = run("nbdev_export")
     assert exported.returncode == 0, exported.stderr
     assert run("python", "tools/check_clean.py").returncode == 0
-    executed = run("python", "tools/execute.py", "nbs/16_topic.ipynb")
+    executed = run("python", "tools/execute.py", "nbs/97_probe.ipynb")
     assert executed.returncode == 0, executed.stdout
     contents = [line.strip() for line in (tree / "_toc.yml").read_text().splitlines()]
-    assert contents.index("- file: nbs/16_topic") == contents.index("- file: nbs/10_ols_transformer") + 1
-    assert "- file: nbs/api/topic" in contents
-    again = run("python", "tools/new_chapter.py", "16_topic", "A topic")
+    assert contents.index("- file: nbs/97_probe") == contents.index("- file: nbs/16_ols_limits") + 1
+    assert "- file: nbs/api/probe" in contents
+    again = run("python", "tools/new_chapter.py", "97_probe", "A probe")
     assert again.returncode == 1
     assert "is there already" in again.stdout

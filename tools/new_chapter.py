@@ -1,4 +1,4 @@
-"""Lay out the files of a new chapter: `python tools/new_chapter.py 16_topic "A title"`.
+"""Lay out the files of a new chapter: `python tools/new_chapter.py 17_topic "A title"`.
 
 Writes the notebook in the shape that every chapter has, its API page and its lines in `_toc.yml`, and says what is left to do by hand.
 """
@@ -42,7 +42,7 @@ def add_to_contents(path: Path, name: str) -> None:
 
 def main() -> int:
     if len(sys.argv) != 3 or not re.fullmatch(r"\d\d_[a-z][a-z_0-9]*", sys.argv[1]) or not sys.argv[2]:
-        print('usage: make new-chapter NAME=16_topic TITLE="A title"   (two digits, an underscore, the module\'s name)')
+        print('usage: make new-chapter NAME=17_topic TITLE="A title"   (two digits, an underscore, the module\'s name)')
         return 1
     name, title = sys.argv[1:]
     module = name.split("_", 1)[1]

@@ -446,7 +446,7 @@ def wls(
     repeats = check_count("refinements", refinements, minimum=0)
     return _linear_fit(x, y, weights, 0.0, intercept, cut, "svd", repeats)
 
-# %% ../nbs/03_regression.ipynb #7efff855
+# %% ../nbs/03_regression.ipynb #61957cb1
 def ridge_regression(
     x: Tensor,
     y: Tensor,
@@ -458,8 +458,8 @@ def ridge_regression(
 ) -> LinearFit:
     r"""Ridge regression.
 
-    $\hat\beta = \arg\min_\beta \lVert y - \beta_0 - X\beta\rVert^2 +
-    \lambda\lVert\beta\rVert^2$; for centred data $(X^\top X + \lambda I)^{-1}X^\top y$.
+    Minimises $\lVert y - \beta_0 - X\beta\rVert^2 + \lambda\lVert\beta\rVert^2$, for
+    centred data $\hat\beta = (X^\top X + \lambda I)^{-1}X^\top y$.
 
     Args:
         x: predictors, shape `(*b, n, d)`, float32 or float64.

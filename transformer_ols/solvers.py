@@ -57,12 +57,12 @@ def _check_solver(solver: Any) -> None:
             "pass an instance such as ConjugateGradient()"
         )
 
-# %% ../nbs/05_solvers.ipynb #d6e7f61c
+# %% ../nbs/05_solvers.ipynb #8ece624f
 @dataclass(frozen=True, eq=False)
 class Solution:
     r"""What `solve` found, with T the number of steps it ran.
 
-    Args:
+    Attributes:
         value: the last iterate, `(*b, n)`.
         iterates: `(T + 1, *b, n)`; `iterates[t]` is $x_t$. None if they were not kept.
         residuals: `(T + 1, *b)`, the true $\lVert b - Ax_t\rVert / \lVert b\rVert$, 0
