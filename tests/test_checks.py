@@ -135,8 +135,13 @@ KINDS = [
 
 @pytest.mark.parametrize(("value", "kind"), KINDS, ids=[kind for _, kind in KINDS])
 def test_what_is_no_tensor(value: Any, kind: str) -> None:
-    text = f"x must be a torch.Tensor, got {kind}; convert it with torch.as_tensor(..., dtype=torch.float64)"
+    text = f"x must be a torch.Tensor, got {kind}; convert it with torch.as_tensor(x, dtype=torch.float64)"
     refused(TypeError, text, lambda: check_tensors(x=("n d", value)))
+
+
+def test_a_sparse_tensor_is_refused_with_the_cure() -> None:
+    text = "x must be dense, got a sparse tensor; convert it with x.to_dense()"
+    refused(TypeError, text, lambda: check_tensors(x=("n d", torch.eye(3).to_sparse())))
 
 
 @pytest.mark.parametrize("name", ["int64", "int32", "uint8", "bool", "float16", "bfloat16", "complex64", "complex128"])
@@ -244,7 +249,8 @@ def test_flags() -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 1.0, None, "True", np.True_, torch.tensor(True)])
 def test_what_is_no_flag(value: Any) -> None:
-    refused(TypeError, f"v must be bool, got {type(value).__name__}; pass True or False", lambda: check_flag("v", value))
+    got = "numpy.bool" if isinstance(value, np.bool_) else type(value).__name__
+    refused(TypeError, f"v must be bool, got {got}; pass True or False", lambda: check_flag("v", value))
 
 
 def test_choices() -> None:

@@ -55,8 +55,9 @@ def main() -> int:
     add_to_contents(Path("_toc.yml"), name)
     print(f"wrote {notebook}, {page} and two lines of _toc.yml. Now:")
     print(f"  1. name {module} and its side in tools/imports.toml, and its public names in transformer_ols/__init__.py")
-    print("  2. write the chapter, then: make export clean lint test book")
-    print("  3. look at the page: make serve")
+    print("  2. give its arguments to tests/test_bad_inputs.py and its title to the map in nbs/index.ipynb")
+    print("  3. write the chapter, then: make export clean lint book test")
+    print("  4. look at the page: make serve")
     return 0
 
 

@@ -1,6 +1,7 @@
 """What does a transformer compute? Least squares and kernel ridge regression as explicit attention.
 
-Every public name of the chapters can be imported from here; its module is loaded when the name is first used, so that
+The public names of the chapters can be imported from here (the input checks and the figure helpers keep their own
+namespaces, `checks` and `plots`); a module is loaded when the name is first used, so that
 `import transformer_ols` costs next to nothing.
 """
 

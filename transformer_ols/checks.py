@@ -24,15 +24,21 @@ def _short(dtype: torch.dtype) -> str:
 def _shape(value: Tensor) -> str:
     return str(tuple(value.shape))
 
-# %% ../nbs/00_checks.ipynb #535c39d8
+# %% ../nbs/00_checks.ipynb #bf35d539
 FLOATS = (torch.float32, torch.float64)
 
 
 def _check_kind(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
+        data = f"{name}.to_numpy()" if hasattr(value, "to_numpy") else name
         raise TypeError(
             f"{name} must be a torch.Tensor, got {type(value).__name__}; convert it"
-            " with torch.as_tensor(..., dtype=torch.float64)"
+            f" with torch.as_tensor({data}, dtype=torch.float64)"
+        )
+    if value.layout != torch.strided:
+        raise TypeError(
+            f"{name} must be dense, got a sparse tensor; convert it with"
+            f" {name}.to_dense()"
         )
     if value.dtype not in FLOATS:
         raise TypeError(
@@ -221,7 +227,7 @@ def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
         )
     return int(value)
 
-# %% ../nbs/00_checks.ipynb #dc3c9669
+# %% ../nbs/00_checks.ipynb #dc13f4aa
 def check_instance(
     name: str, value: Any, kind: type | tuple[type, ...], hint: str
 ) -> None:
@@ -239,7 +245,10 @@ def check_instance(
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         wanted = " or ".join("None" if k is type(None) else k.__name__ for k in kinds)
-        raise TypeError(f"{name} must be {wanted}, got {type(value).__name__}; {hint}")
+        got = type(value).__name__
+        if got in wanted.split(" or "):  # numpy.bool is not bool
+            got = f"{type(value).__module__}.{got}"
+        raise TypeError(f"{name} must be {wanted}, got {got}; {hint}")
 
 
 def check_flag(name: str, value: Any) -> bool:
