@@ -277,8 +277,8 @@ def test_callables() -> None:
 def test_generators() -> None:
     check_generator("v", None)
     check_generator("v", torch.Generator())
-    for value in (0, 1.0, "0", np.random.default_rng(0)):
-        text = f"v must be Generator or None, got {type(value).__name__}; pass torch.Generator().manual_seed(0)"
+    for value, got in ((0, "int"), ("0", "str"), (np.random.default_rng(0), "numpy.random._generator.Generator")):
+        text = f"v must be Generator or None, got {got}; pass torch.Generator().manual_seed(0)"
         refused(TypeError, text, lambda value=value: check_generator("v", value))
 
 
