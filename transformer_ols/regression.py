@@ -494,11 +494,11 @@ def ridge_regression(
 # %% ../nbs/03_regression.ipynb #e71f32d0
 @dataclass(frozen=True, eq=False)
 class KernelFit:
-    r"""A fitted kernel model $\hat f(x) = \sum_i w_i\, k(x, x_i)$.
+    r"""A fitted kernel model $\hat f(x) = \sum_i \alpha_i\, k(x, x_i)$.
 
     Attributes:
-        dual_coef: $w$, shape `(*b, n)`, or `(*b, n, k)` for k outputs.
-        residual: $\lVert y - (K + \lambda I)w\rVert / \lVert y\rVert$, recomputed,
+        dual_coef: $\alpha$, shape `(*b, n)`, or `(*b, n, k)` for k outputs.
+        residual: $\lVert y - (K + \lambda I)\alpha\rVert / \lVert y\rVert$, recomputed,
             shape `(*b,)` or `(*b, k)`.
         x: the predictors of the fit, shape `(*b, n, d)`.
         kernel: the kernel of the fit.
@@ -510,7 +510,7 @@ class KernelFit:
     kernel: Callable[[Tensor, Tensor], Tensor]
 
     def predict(self, x_query: Tensor) -> Tensor:
-        r"""Predictions $k(X_{\mathrm{query}}, X)\, w$.
+        r"""Predictions $k(X_{\mathrm{query}}, X)\, \alpha$.
 
         Args:
             x_query: shape `(*b, m, d)`, dtype and device of the fit.
@@ -558,11 +558,11 @@ def kernel_ridge(
 ) -> KernelFit:
     r"""Kernel ridge regression.
 
-    $\hat f(x) = \sum_i w_i\, k(x, x_i)$ with $(K + \lambda I)\,w = y$ and
+    $\hat f(x) = \sum_i \alpha_i\, k(x, x_i)$ with $(K + \lambda I)\,w = y$ and
     $K_{ij} = k(x_i, x_j)$.
 
-    Solved by Cholesky's method in the dtype of x. The relative error of $w$ is about
-    eps times the condition number of $K + \lambda I$, at most
+    Solved by Cholesky's method in the dtype of x. The relative error of $\alpha$ is
+    about eps times the condition number of $K + \lambda I$, at most
     $1 + \lVert K\rVert/\lambda$. With the linear kernel the predictions are those of
     `ridge_regression` at the same `ridge`.
 
