@@ -151,6 +151,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                  'transformer_ols/ols_transformer.py'),
                                                  'transformer_ols.ols_transformer._layer': ( 'ols_transformer.html#_layer',
                                                                                              'transformer_ols/ols_transformer.py'),
+                                                 'transformer_ols.ols_transformer._named': ( 'ols_transformer.html#_named',
+                                                                                             'transformer_ols/ols_transformer.py'),
                                                  'transformer_ols.ols_transformer._norms': ( 'ols_transformer.html#_norms',
                                                                                              'transformer_ols/ols_transformer.py'),
                                                  'transformer_ols.ols_transformer._readout': ( 'ols_transformer.html#_readout',

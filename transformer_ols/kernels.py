@@ -92,10 +92,10 @@ class SoftmaxFactors:
     r"""Maps with $k(x, z) = a(x)\,e^{\langle\varphi(x), \psi(z)\rangle}\,b(z)$.
 
     Args:
-        phi: queries `(*b, n, d)` to features `(*b, n, r)`.
-        psi: keys `(*b, m, d)` to features `(*b, m, r)`.
-        log_a: queries to $\log a$, `(*b, n)`; softmax does not see it.
-        log_b: keys to $\log b$, `(*b, m)`, the term to add to the scores.
+        phi: queries `(*b, m, d)` to features `(*b, m, r)`.
+        psi: keys `(*b, n, d)` to features `(*b, n, r)`.
+        log_a: queries to $\log a$, `(*b, m)`; softmax does not see it.
+        log_b: keys to $\log b$, `(*b, n)`, the term to add to the scores.
 
     Raises:
         TypeError: a map is not callable.
@@ -173,13 +173,13 @@ def row_normalized(
     Args:
         kernel: one of this module, or any callable giving a Gram matrix without
             negative entries. A method `log(x, z)` is preferred.
-        x: queries, `(*b, n, d)`, float32 or float64.
-        z: keys, `(*b, m, d)`, the same dtype.
-        mask: bool, broadcasts to `(*b, n, m)`; True = may count. None keeps all.
+        x: queries, `(*b, m, d)`, float32 or float64.
+        z: keys, `(*b, n, d)`, the same dtype.
+        mask: bool, broadcasts to `(*b, m, n)`; True = may count. None keeps all.
 
     Returns:
-        The weights `(*b, n, m)`, each row summing to one, and the logarithms of the row
-        sums `(*b, n)`.
+        The weights `(*b, m, n)`, each row summing to one, and the logarithms of the row
+        sums `(*b, m)`.
 
     Raises:
         TypeError: the kernel is not callable, x or z no floating tensors of one dtype,
@@ -190,7 +190,7 @@ def row_normalized(
     Source: arXiv 2605.08475 (the row sums are its preconditioner).
     """
     check_callable("kernel", kernel)
-    check_tensors(x=("*b n d", x), z=("*b m d", z))
+    check_tensors(x=("*b m d", x), z=("*b n d", z))
     if hasattr(kernel, "log"):
         check_callable("kernel.log", kernel.log)
         scores: Tensor = kernel.log(x, z)
@@ -212,15 +212,15 @@ def row_normalized(
 # %% ../nbs/02_kernels.ipynb #1cafd265
 def _check_log(log: Any, x: Tensor, z: Tensor) -> None:
     zero_allowed = log.masked_fill(log == -math.inf, 0) if torch.is_tensor(log) else log
-    checked = ("*b n m", zero_allowed)
+    checked = ("*b m n", zero_allowed)
     check_tensors(
-        **{"x": ("*b n d", x), "z": ("*b m d", z), "kernel.log(x, z)": checked}
+        **{"x": ("*b m d", x), "z": ("*b n d", z), "kernel.log(x, z)": checked}
     )
 
 
 def _log_gram(gram: Any, x: Tensor, z: Tensor) -> Tensor:
     check_tensors(
-        **{"x": ("*b n d", x), "z": ("*b m d", z), "kernel(x, z)": ("*b n m", gram)}
+        **{"x": ("*b m d", x), "z": ("*b n d", z), "kernel(x, z)": ("*b m n", gram)}
     )
     if bool((gram < 0).any()):
         raise ValueError(

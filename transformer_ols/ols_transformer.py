@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -395,6 +396,16 @@ def _init(
         self.register_buffer(name, value)
 
 # %% ../nbs/10_ols_transformer.ipynb #8e900833
+def _named(cls: type[OLSTransformer]) -> type[OLSTransformer]:
+    for name, member in vars(cls).items():
+        function = getattr(member, "fget", getattr(member, "__func__", member))
+        if isinstance(function, FunctionType):
+            function.__name__ = name
+            function.__qualname__ = f"{cls.__qualname__}.{name}"
+    return cls
+
+
+@_named
 class OLSTransformer(nn.Module):
     r"""A linear transformer layer that is a regression.
 
