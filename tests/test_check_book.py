@@ -34,6 +34,17 @@ HEAD = """\
 <html lang="en"><head><meta charset="utf-8"/><title>T</title>
 <link rel="stylesheet" href="../_static/book.css?v=1"/><link rel="next" href="notation.html"/>
 <script src="../_static/book.js"></script>"""
+BIBTEX = """\
+<details class="cite-this"><summary>Cite this page</summary><div class="highlight"><pre>@misc{line,
+  title = {A line},
+}
+</pre></div>"""
+CITE = f"""\
+{BIBTEX}<ul>
+<li id="cite-eq-line"><p class="cite-note"><code>note = {{Equation (1), label eq-line}}</code></p></li>
+<li id="cite-fig-line"><p class="cite-note"><code>note = {{Figure 1, label fig-line}}</code></p></li>
+<li id="cite-thm-line"><p class="cite-note"><code>note = {{Theorem 1, label thm-line}}</code></p></li>
+</ul></details>"""
 LINE = f"""{HEAD}
 <script defer="defer" src="../_static/mathjax/tex-chtml.js"></script>
 <script>let hint = 'Click to show';</script></head><body>
@@ -46,7 +57,10 @@ LINE = f"""{HEAD}
 <span class="bibtex-citation">[<a href="#entry">Gauss, 1809</a>]</span> and <a href="https://doi.org/10.1000/1">a paper</a>;
 write <code>{{eq}}</code>, <code>??</code> or <code class="xref py py-class">Tensor</code>, <kbd>:::</kbd> in code.</p>
 <p id="entry">Gauss</p>
-<div class="math notranslate" id="equation-eq-line">\\[ y = a x ?? \\]</div>
+<div class="math notranslate" id="equation-eq-line">
+<span id="eq-line"></span><span class="eqno">(1)</span>\\[ y = a x ?? \\]</div>
+<div class="proof theorem admonition" id="thm-line"><p class="admonition-title">Theorem 1</p>Two points make a line.</div>
+<div class="proof admonition" id="proof-1"><p>Proof. Draw it.</p></div>
 <div class="cell docutils container" id="cell-1">
 <div class="cell_input"><div class="highlight"><pre><span></span><span class="n">x</span> = 1
 x
@@ -58,6 +72,7 @@ x
 </figure></div></div>
 <div class="cell tag_raises-exception"><div class="cell_output"><div class="output traceback"><pre>ValueError: meant
 </pre></div></div></div>
+{CITE}
 </article></main></body></html>
 """
 PAGES = {
@@ -65,7 +80,7 @@ PAGES = {
     "search.html": "<html><body><h1>Search</h1><input id='search-input'/><input id='search-input'/></body></html>",
     "genindex.html": '<html><body><h1>Index</h1><a href="nbs/notation.html#symbols">symbols</a></body></html>',
     "nbs/index.html": f"{HEAD}</head><body><article><h1>Home</h1><a href='01_line.html'>A line</a></article></body></html>",
-    "nbs/notation.html": f"{HEAD}</head><body><article><h1 id='symbols'>Notation</h1></article></body></html>",
+    "nbs/notation.html": f"{HEAD}</head><body><article><h1 id='symbols'>Notation</h1>{BIBTEX}</details></article></body></html>",
     "nbs/01_line.html": LINE,
     "_static/third-party.html": '<img src="https://elsewhere.example/x.png">',
     "_static/book.js": "const where = 'https://elsewhere.example/is-only-text';",
@@ -278,7 +293,6 @@ EDITS = {  # what is replaced on the chapter's page, by what, and the fault that
     "alt is the name": ("A rising line through three points.", "0123456789abcdef.png", "has only a file name as alt text"),
     "alt is the hash": ("A rising line through three points.", "0123456789abcdef", "has only a file name as alt text"),
     "figure without image": (f"<img {IMG}/>", "<p>Figure(640x480)</p>", "lacks the image of the figure 'fig-line'"),
-    "figure without label": ('<figure id="fig-line">', "<figure>", "lacks the image of the figure 'fig-line'"),
     "traceback": ("tag_raises-exception", "", "shows a cell's traceback"),
     "stderr": ("output text_plain", "output stderr", "shows what a cell printed to stderr"),
     "docutils message": ("<h1>", '<aside class="system-message">Unknown role</aside><h1>', "shows a docutils error message"),
@@ -418,3 +432,91 @@ def test_what_surely_displays(source: str, shown: bool) -> None:
 def test_srcset() -> None:
     assert srcset_urls("a.png 1x, b,c.png 2x") == ["a.png", "b,c.png"]
     assert srcset_urls("") == []
+
+
+# ---- labels, citations, API entries
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('id="thm-line"', 'id="theorem-0"', "has a theorem without a label thm-..., its id is 'theorem-0'"),
+        ('id="thm-line"', "", "has a theorem without a label thm-..., its id is ''"),
+        ('<figure id="fig-line">', "<figure>", "lacks the image of the figure 'fig-line'"),
+        ("theorem admonition", "algorithm admonition", "has an algorithm without a label alg-..., its id is 'thm-line'"),
+        ('id="equation-eq-line"', 'id="equation-7f3a"', "has an equation without a label eq-..., its id is '7f3a'"),
+        ('<span id="eq-line"></span>', "", "has no anchor 'eq-line' for its equation"),
+        ('<figure id="fig-line">', '<div id="fig-line"></div><figure id="id1">', "has a figure without a label fig-..., its id is 'id1'"),
+        ('id="cite-thm-line"', "", "has no line for 'thm-line' under \"Cite this page\""),
+        ('id="cite-eq-line"', "", "has no line for 'eq-line' under \"Cite this page\""),
+        ("title = {A line},", "title = {A line,", "has BibTeX that does not parse: "),
+        ("label fig-line}", "label fig-line", "has BibTeX that does not parse: "),
+        ("  title = {A line},\n", "", "has BibTeX with an empty entry: '@misc{line,"),
+        ("@misc{line,\n  title = {A line},\n}\n", "line", "has BibTeX that does not parse: "),
+    ],
+)
+def test_labels_and_citations(book: Path, old: str, new: str, fault: str) -> None:
+    edit(book, "nbs/01_line.html", old, new)
+    assert f"nbs/01_line.html: {fault}" in "\n".join(faults(book))
+
+
+def test_a_chapter_without_its_bibtex_fails(book: Path) -> None:
+    edit(book, "nbs/01_line.html", '<details class="cite-this">', "<details>")
+    assert 'nbs/01_line.html: has no BibTeX under "Cite this page"' in faults(book)
+
+
+def test_a_label_given_on_two_pages_fails(book: Path) -> None:
+    theorem = '<div class="proof theorem admonition" id="thm-line">Again.</div><p id="cite-thm-line"></p></article>'
+    edit(book, "nbs/notation.html", "</article>", theorem)
+    assert faults(book) == ["nbs/01_line.html: gives the label 'thm-line' that nbs/notation.html gives too"]
+
+
+LOST = {
+    "lem-lost": ":::{prf:lemma} A name\n:label: lem-lost\n\nText.\n:::",
+    "eq-lost": "$$\nx\n$$ (eq-lost)",
+    "fig-lost": "#| label: fig-lost\nx",
+}
+
+
+@pytest.mark.parametrize("label", LOST)
+def test_a_label_of_the_notebook_that_is_no_anchor_fails(book: Path, label: str) -> None:
+    path = book / "nbs" / "01_line.ipynb"
+    content = json.loads(path.read_text())
+    content["cells"].append({"cell_type": "code" if label.startswith("fig") else "markdown", "source": LOST[label]})
+    path.write_text(json.dumps(content))
+    assert f"nbs/01_line.html: has no anchor for the label {label!r} of its notebook" in faults(book)
+
+
+ENTRY = '<dt class="sig sig-object py" id="lib.line.{0}">{0}<a href="../01_line.html#cell-1">[notebook]</a><a href="#x">#</a></dt>'
+
+
+@pytest.fixture
+def documented(book: Path) -> Path:
+    """The tiny book with a package of one module, and its API page."""
+    (book / "settings.ini").write_text(SETTINGS.format("") + "lib_path = lib\n")
+    (book / "lib").mkdir()
+    (book / "lib" / "line.py").write_text("__all__ = ['fit', 'Line']\n")
+    (book / "html" / "nbs" / "api").mkdir()
+    page = f"{HEAD.replace('../', '../../').replace('notation.html', '../notation.html')}</head><body><h1 id='x'>line</h1><dl>"
+    entries = "".join(ENTRY.format(name) for name in ("fit", "Line", "Line.slope"))
+    (book / "html" / "nbs" / "api" / "line.html").write_text(f"{page}{entries}</dl></body></html>")
+    return book
+
+
+def test_every_public_name_has_an_entry(documented: Path) -> None:
+    assert faults(documented) == []
+    (documented / "lib" / "line.py").write_text("__all__ = ['fit', 'Line', 'forgotten']\n")
+    assert faults(documented) == ["lib.line.forgotten: has 0 entries on the API pages, one is needed"]
+    (documented / "lib" / "line.py").write_text("")
+    assert faults(documented) == ["lib: no module with public names, settings.ini says that they are there"]
+
+
+def test_an_entry_on_two_pages_fails(documented: Path) -> None:
+    edit(documented, "nbs/notation.html", "</article>", ENTRY.format("fit").replace("../", "") + "<p id='x'></p></article>")
+    assert faults(documented) == ["lib.line.fit: has 2 entries on the API pages, one is needed: nbs/api/line.html, nbs/notation.html"]
+
+
+@pytest.mark.parametrize("url", ["../01_line.html", "../01_line.html#cell-gone", "../gone.html#cell-1"])
+def test_an_entry_that_does_not_lead_to_its_cell_fails(documented: Path, url: str) -> None:
+    edit(documented, "nbs/api/line.html", 'Line.slope<a href="../01_line.html#cell-1"', f'Line.slope<a href="{url}"')
+    assert "nbs/api/line.html: the entry lib.line.Line.slope does not lead to its notebook cell" in faults(documented)

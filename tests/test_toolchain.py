@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from conftest import ROOT
 from execute import key
+from pybtex.database import parse_string
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -125,15 +127,15 @@ TOC = "format: jb-book\nroot: nbs/index\nchapters:\n  - file: nbs/98_small\n"
 
 
 @pytest.fixture
-def small_book(tree: Path, run: Run) -> Callable[[str], subprocess.CompletedProcess[str]]:
-    """Build a book of two pages under the project's own configuration, with a reference to the given equation."""
+def small_book(tree: Path, run: Run) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Build a book of two pages under the project's own configuration, with a reference to the given equation, and more text."""
 
-    def build(reference: str) -> subprocess.CompletedProcess[str]:
+    def build(reference: str, more: str = "") -> subprocess.CompletedProcess[str]:
         for path in (tree / "nbs").glob("*.ipynb"):
             path.unlink()
         (tree / "nbs" / "references.md").unlink()
         (tree / "nbs" / "index.md").write_text("# Home\n\nWelcome.\n")
-        notebook(tree / "nbs" / "98_small.ipynb", CHAPTER % reference, "print('an output')")
+        notebook(tree / "nbs" / "98_small.ipynb", CHAPTER % reference + more, "print('an output')")
         (tree / "_toc.yml").write_text(TOC)
         done = run("python", "tools/execute.py")
         assert done.returncode == 0, done.stdout
@@ -162,6 +164,42 @@ def test_a_broken_equation_reference_fails_the_book(small_book: Callable[[str], 
     done = small_book("eq-missing")
     assert done.returncode != 0
     assert "eq-missing" in done.stdout + done.stderr
+
+
+THEOREM = "\n\n:::{prf:theorem} A name with $x_1$ & more\n%s\nTrue.\n:::\n"
+
+
+def test_a_labelled_theorem_can_be_cited(tree: Path, run: Run, small_book: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    set_address(tree, "https://code.example/owner/transformer_ols")
+    done = small_book("eq-small", THEOREM % ":label: thm-small\n" + "\n:::{prf:proof}\nClear.\n:::\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tree / "_build" / "html" / "nbs" / "98_small.html").read_text()
+    block = html.unescape(re.sub(r"<[^>]+>", "", page[page.index('<details class="cite-this">') : page.index("</details>")]))
+    entry = parse_string(block[block.index("@") : block.index("}\n\n") + 2], "bibtex").entries["transformer_ols:small"]
+    assert entry.fields["title"] == "{Small}"
+    assert entry.fields["url"] == "https://code.example/owner/transformer_ols"
+    assert re.search(r"note = \{Version [\d.]+, Theorem [\d.]+ \(A name with \$x_1\$ \\& more\), label thm-small\}", block)
+    assert re.search(r"note = \{Version [\d.]+, Equation \([\d.]+\), label eq-small\}", block)
+    for anchor in ("thm-small", "eq-small", "cite-thm-small", "cite-eq-small"):
+        assert page.count(f'id="{anchor}"') == 1
+    assert 'href="#cite-thm-small"' in page
+    assert "98_small" not in run("python", "tools/check_book.py").stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        (THEOREM % "", "has a theorem without a label thm-..."),
+        ("\n\n```{figure} ../book_static/favicon.svg\n:alt: A mark on a square.\n\nA mark.\n```\n", "has a figure without a label fig-..."),
+        ("\n\n$$\nx\n$$ (small)\n", "has an equation without a label eq-..."),
+    ],
+)
+def test_what_has_a_number_needs_a_label(
+    run: Run, small_book: Callable[..., subprocess.CompletedProcess[str]], more: str, fault: str
+) -> None:
+    done = small_book("eq-small", more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"nbs/98_small.html: {fault}" in run("python", "tools/check_book.py").stdout
 
 
 # ---- metadata
@@ -237,6 +275,7 @@ def test_a_new_chapter_is_clean_and_runs(tree: Path, run: Run) -> None:
     contents = [line.strip() for line in (tree / "_toc.yml").read_text().splitlines()]
     assert contents.index("- file: nbs/97_probe") == contents.index("- file: nbs/16_ols_limits") + 1
     assert "- file: nbs/api/probe" in contents
+    assert (tree / "nbs" / "api" / "probe.md").read_text() == (tree / "nbs" / "api" / "checks.md").read_text().replace("checks", "probe")
     again = run("python", "tools/new_chapter.py", "97_probe", "A probe")
     assert again.returncode == 1
     assert "is there already" in again.stdout

@@ -3,7 +3,9 @@
     python tools/check_book.py [_build/html] [--source .]
 
 Missing pages, executed pages without their outputs, tracebacks and warnings, broken links and anchors, references that were not
-resolved, images without a description, anything fetched from another host, mathematics without MathJax, ids given twice.
+resolved, images without a description, anything fetched from another host, mathematics without MathJax, ids given twice; theorems,
+equations and figures without a label of their author or a line under "Cite this page", BibTeX that does not parse, public names without
+an entry on the API pages, entries without a link to their cell.
 `--source` is the folder with `_toc.yml`, `settings.ini` and the notebooks. Pages that Sphinx did not make (below `_static`) are left out.
 """
 
@@ -24,6 +26,8 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import yaml
+from pybtex.database import parse_string
+from pybtex.exceptions import PybtexError
 
 ROOT = Path(__file__).resolve().parent.parent
 THIRD_PARTY = {"_static", "mathjax"}
@@ -51,6 +55,10 @@ SCRIPT_LOADS = re.compile(
         \s* ["'`] ( (?:https?:)?// [^"'`]* ) ["'`]""",
     re.X,
 )
+KINDS = {"theorem": "thm", "lemma": "lem", "corollary": "cor", "proposition": "prop", "definition": "def", "conjecture": "conj"}
+KINDS |= {"algorithm": "alg", "example": "ex", "remark": "rem", "assumption": "asm", "criterion": "crit", "observation": "obs"}
+KINDS |= {"axiom": "axiom", "property": "property", "notation": "notation"}
+LABEL = re.compile(r"^(?:#\| *label:|:label:|:name:|\$\$ *\() *([^\s)]+)", re.M)
 CSS_COMMENT = re.compile(r"/\*.*?\*/", re.S)
 CSS_URL = re.compile(r"""@import\s*(?P<a>"[^"]*"|'[^']*')|url\(\s*(?P<b>"[^"]*"|'[^']*'|[^"')\s]*)\s*\)""")
 
@@ -88,6 +96,9 @@ class Page(HTMLParser):
     pictured: set[str] = field(default_factory=set)
     outputs: list[bool] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    labelled: list[tuple[str, str]] = field(default_factory=list)
+    entries: dict[str, list[str]] = field(default_factory=dict)
+    bibtex: list[str] = field(default_factory=list)
     headings: int = 0
     mathematics: bool = False
 
@@ -112,6 +123,7 @@ class Page(HTMLParser):
         self.mathematics |= "math" in frame.classes
         self.read_addresses(tag, attributes)
         self.read_cell(frame)
+        self.read_label(frame)
         if tag == "img":
             self.images.append(attributes)
             self.pictured |= {above.attributes.get("id", "") for above in self.stack}
@@ -150,6 +162,22 @@ class Page(HTMLParser):
         if "system-message" in frame.classes:
             self.faults.append("shows a docutils error message")
 
+    def read_label(self, frame: Frame) -> None:
+        """What has a number and so needs a label; the entries of an API page with their links; the BibTeX."""
+        name = frame.attributes.get("id", "")
+        if frame.tag == "div" and frame.classes >= {"proof", "admonition"}:
+            self.labelled += [(kind, name) for kind in KINDS if kind in frame.classes]
+        elif frame.tag == "figure":
+            self.labelled.append(("figure", name))
+        elif "eqno" in frame.classes:
+            self.labelled.append(("equation", self.stack[-1].attributes.get("id", "").removeprefix("equation-")))
+        elif frame.tag == "dt" and "sig-object" in frame.classes:
+            self.entries[name] = []
+        elif frame.tag == "a" and (signature := next((above for above in self.stack if "sig-object" in above.classes), None)):
+            self.entries[signature.attributes.get("id", "")].append(frame.attributes.get("href", ""))
+        elif self.inside("cite-this") and (frame.tag == "pre" or "cite-note" in frame.classes):
+            self.bibtex.append("")
+
     def handle_endtag(self, tag: str) -> None:
         if any(frame.tag == tag for frame in self.stack):
             while self.finish(self.stack.pop()) != tag:
@@ -169,6 +197,8 @@ class Page(HTMLParser):
         for frame in self.stack:
             if frame.classes & {"xref", "bibtex-citation"}:
                 frame.text += data
+        if self.inside("cite-this") and (self.within({"pre"}) or self.inside("cite-note")):
+            self.bibtex[-1] += data
         top = self.stack[-1].tag if self.stack else ""
         if top == "style":
             self.loads += css_urls(data)
@@ -380,6 +410,78 @@ def script_faults(path: Path) -> Faults:
         yield f"loads from another host: {url}"
 
 
+# ---- labels, citations and API entries
+
+
+def labels_what_it_numbers(page: Page) -> Faults:
+    """A label is written by the author, begins with its kind, and has a line under "Cite this page"."""
+    for kind, label in page.labelled:
+        prefix = KINDS.get(kind, kind[:3] if kind == "figure" else "eq")
+        if not label.startswith(f"{prefix}-"):
+            yield f"has {'an' if kind[0] in 'aeiou' else 'a'} {kind} without a label {prefix}-..., its id is {label!r}"
+        elif label not in page.ids:
+            yield f"has no anchor {label!r} for its {kind}"
+        elif f"cite-{label}" not in page.ids:
+            yield f'has no line for {label!r} under "Cite this page"'
+
+
+def labels_once(book: dict[Path, Page]) -> Faults:
+    homes: dict[str, list[str]] = {}
+    for page in book.values():
+        for _, label in page.labelled:
+            homes.setdefault(label, []).append(page.name)
+    yield from (f"{names[0]}: gives the label {label!r} that {names[1]} gives too" for label, names in homes.items() if len(names) > 1)
+
+
+def written_labels(path: Path) -> set[str]:
+    """The labels in a notebook's source, those of cells that are not shown left out."""
+    sources = ["".join(cell["source"]) for cell in json.loads(path.read_text("utf8"))["cells"]]
+    return {label for source in sources if "hide" not in directives(source) for label in LABEL.findall(source)}
+
+
+def can_be_cited(page: Page, labels: set[str]) -> Faults:
+    """A chapter has its BibTeX, and its anchors are the labels that its author wrote."""
+    yield from (f"has no anchor for the label {label!r} of its notebook" for label in sorted(labels - page.ids.keys()))
+    if not page.bibtex:
+        yield 'has no BibTeX under "Cite this page"'
+    for text in page.bibtex:
+        try:
+            entries = parse_string(text if text.lstrip().startswith("@") else f"@misc{{note,\n{text}\n}}", "bibtex").entries
+        except PybtexError as error:
+            yield f"has BibTeX that does not parse: {error}"
+        else:
+            if not all(entry.fields for entry in entries.values()) or len(entries) != max(1, text.count("\n@") + 1):
+                yield f"has BibTeX with an empty entry: {text[:40]!r}"
+
+
+def public_names(package: Path) -> list[str]:
+    """`package.module.name` for every name in the `__all__` of its modules."""
+    found = []
+    for path in sorted(package.glob("[!_]*.py")):
+        for node in ast.parse(path.read_text("utf8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found += [f"{package.name}.{path.stem}.{name}" for name in ast.literal_eval(node.value)]
+    return found
+
+
+def api_faults(source: Path, book: dict[Path, Page], meta: dict[str, str]) -> Faults:
+    """Every public name has one entry; every entry leads to the cell that defines it."""
+    if not (lib := meta.get("lib_path")):
+        return
+    names = public_names(source / lib)
+    if not names:
+        yield f"{lib}: no module with public names, settings.ini says that they are there"
+    for name in names:
+        pages = [page.name for page in book.values() if name in page.entries]
+        if len(pages) != 1:
+            yield f"{name}: has {len(pages)} entries on the API pages, one is needed" + (f": {', '.join(pages)}" if pages else "")
+    for path, page in book.items():
+        for name, links in page.entries.items():
+            cells = [url for url in links if "#cell-" in url]
+            if len(cells) != 1 or address_fault(cells[0], path, book):
+                yield f"{page.name}: the entry {name} does not lead to its notebook cell"
+
+
 def mathjax_faults(html: Path, book: dict[Path, Page]) -> Faults:
     """MathJax fetches its fonts from beside its script; without them equations are unreadable."""
     scripts = {local_path(path, urlsplit(url)) for path, page in book.items() for url in mathjax(page) if not outside(url)}
@@ -414,13 +516,14 @@ def missing_or_bare(html: Path, source: Path, book: dict[Path, Page]) -> Faults:
         if not page.headings:
             yield f"{page.name}: has no title"
         if (notebook := source / f"{document}.ipynb").is_file():
-            yield from (f"{page.name}: {fault}" for fault in shows_what_it_promises(page, read_promise(notebook)))
+            promised = [*shows_what_it_promises(page, read_promise(notebook)), *can_be_cited(page, written_labels(notebook))]
+            yield from (f"{page.name}: {fault}" for fault in promised)
 
 
 def page_faults(path: Path, page: Page, book: dict[Path, Page], meta: dict[str, str]) -> Faults:
     """Everything that is wrong with one page, each thing once."""
     found = [*page.faults, *has_sound_addresses(page, path, book, meta)]
-    for rule in (describes_its_images, gives_each_id_once, loads_mathjax_for_mathematics):
+    for rule in (describes_its_images, gives_each_id_once, loads_mathjax_for_mathematics, labels_what_it_numbers):
         found += rule(page)
     yield from (f"{page.name}: {fault}" for fault in dict.fromkeys(found))
 
@@ -444,7 +547,7 @@ def check(html: Path, source: Path = ROOT) -> Report:
         if mathjax(page) and not page.mathematics:
             report.notes.append(f"{page.name}: loads MathJax without mathematics")
         report.counts += Counter(pages=1, links=len(page.links), images=len(page.images), outputs=sum(page.outputs), loads=len(page.loads))
-    report.faults += asset_faults(html, book)
+    report.faults += [*asset_faults(html, book), *labels_once(book), *api_faults(source, book, meta)]
     return report
 
 

@@ -1,19 +1,15 @@
 """Sphinx extension: show nbdev notebooks as clean book pages.
 
 * `read_nb` (used through `nb_custom_formats`) takes a notebook's outputs from `_build/executed` and turns `#|` directives into tags.
-* a transform strips the `#|` lines from what the reader sees and says where a cell is exported to.
-* docstrings may hold `$mathematics$` and `code` as the notebooks do, and every API entry links to the cell that defines it.
+* a transform strips the `#|` lines from what the reader sees and links an exported cell to its place in the module's source page.
 * links to the public repository appear when, and only when, settings.ini names its address.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
-import re
 import sys
 from configparser import ConfigParser
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -101,52 +97,12 @@ class CleanCells(SphinxTransform):
                     block.rawsource = "\n".join(lines)
                     block.children = [nodes.Text(block.rawsource)]
                 if module := meta.get("nbdev_export"):
-                    source += self.exported_to(module)
+                    source += self.exported_to(module, meta["nbdev_id"])
 
-    def exported_to(self, module: str) -> nodes.paragraph:
-        url = "../" * self.env.docname.count("/") + f"_modules/{PACKAGE}/{module}.html"
+    def exported_to(self, module: str, cell: str) -> nodes.paragraph:
+        url = "../" * self.env.docname.count("/") + f"_modules/{PACKAGE}/{module}.html#cell-{cell}"
         link = nodes.reference("", "", nodes.literal("", f"{PACKAGE}.{module}"), refuri=url)
         return nodes.paragraph("", "", nodes.Text("exported to "), link, classes=["nbdev-export"])
-
-
-ROLE = re.compile(r"\{([\w:]+)\}`([^`]+)`")
-SPAN = re.compile(r"(?<![`:])(`[^`]+`)(?![`_])")
-SHAPE = re.compile(r"\(([^()`]*\*b[^()`]*)\)")
-MATH = re.compile(r"(?<![\\$])\$([^$]+?)\$")
-CELL = re.compile(r"^# %% \S*?([^/\s]+)\.ipynb #(\w+)", re.M)
-
-
-def myst_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Let docstrings be written as the notebooks are: `$math$`, single-backtick code, shapes like (*b, n), and roles."""
-    out = []
-    for line in lines:
-        pieces = SPAN.split(ROLE.sub(r":\1:`\2`", line))
-        code = [f"`{piece}`" for piece in pieces[1::2]]
-        text = [MATH.sub(r":math:`\1`", SHAPE.sub(r"``(\1)``", piece)) for piece in pieces[::2]]
-        out.append("".join(a + b for a, b in zip_longest(text, code, fillvalue="")))
-    lines[:] = out
-
-
-def where_defined(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Begin every API entry with a link to the notebook cell that defines it."""
-    if what not in ("function", "class", "method"):
-        return
-    try:
-        source, lineno = inspect.getsourcefile(obj), inspect.getsourcelines(obj)[1]
-    except (TypeError, OSError):  # made by the interpreter (a dataclass's methods), or inherited from a C type
-        return
-    if not source or Path(source).parent.name != PACKAGE:
-        return
-    head = "".join(Path(source).read_text("utf8").splitlines(True)[:lineno])
-    if hits := CELL.findall(head):
-        notebook, cell = hits[-1]
-        lines += ["", f"*Derived and tested in* `{title(notebook)} <../{notebook}.html#cell-{cell}>`__.", ""]
-
-
-def title(notebook: str) -> str:
-    """The first heading of a notebook."""
-    first = nbformat.read(ROOT / "nbs" / f"{notebook}.ipynb", as_version=4).cells[0].source
-    return str(first.splitlines()[0].lstrip("# "))
 
 
 def drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
@@ -180,10 +136,7 @@ def metadata(app: Sphinx, config: Any) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.setup_extension("sphinx.ext.autodoc")
     app.add_transform(CleanCells)
     app.connect("config-inited", metadata, priority=100)
-    app.connect("autodoc-process-docstring", myst_docstring, priority=800)
-    app.connect("autodoc-process-docstring", where_defined, priority=900)
     app.connect("html-page-context", drop_thebe, priority=999)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

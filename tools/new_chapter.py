@@ -51,7 +51,7 @@ def main() -> int:
         print(f"{existing[0]} is there already; choose another name")
         return 1
     write_notebook(notebook, module, title)
-    page.write_text(Path("nbs/api/checks.md").read_text("utf8").replace("transformer_ols.checks", f"transformer_ols.{module}"), "utf8")
+    page.write_text(Path("nbs/api/checks.md").read_text("utf8").replace("checks", module), "utf8")
     add_to_contents(Path("_toc.yml"), name)
     print(f"wrote {notebook}, {page} and two lines of _toc.yml. Now:")
     print(f"  1. name {module} and its side in tools/imports.toml, and its public names in transformer_ols/__init__.py")

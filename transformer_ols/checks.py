@@ -25,6 +25,7 @@ def _shape(value: Tensor) -> str:
     return str(tuple(value.shape))
 
 # %% ../nbs/00_checks.ipynb #bf35d539
+#: The dtypes that every door lets in.
 FLOATS = (torch.float32, torch.float64)
 
 

@@ -62,6 +62,7 @@ class NISTProblem:
         return -math.log10(max(error, 1e-15))
 
 # %% ../nbs/07_nist.ipynb #879640af
+#: The names that `nist_problem` knows.
 NIST_PROBLEMS = ("Longley", "Norris", "Wampler1", "Wampler2")
 _FILE = "transformer_ols/data/nist_strd.json"
 

@@ -35,6 +35,7 @@ def use_style() -> None:
     plt.style.use("transformer_ols.transformer_ols")
 
 # %% ../nbs/06_plots.ipynb #08a5d32a
+#: Seven colours that colour-blind readers can tell apart, as hexadecimal RGB.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 
 # %% ../nbs/06_plots.ipynb #bd5f14e5

@@ -233,6 +233,7 @@ def _draw(
     )
 
 # %% ../nbs/01_prompts.ipynb #064e99b3
+#: The distributions that inputs can be drawn from.
 INPUTS = ("uniform", "normal", "sphere")
 
 
