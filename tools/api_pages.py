@@ -166,7 +166,7 @@ class ModuleTable(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         pages = toc_files(yaml.safe_load((Path(self.env.srcdir) / "_toc.yml").read_text("utf8")))
-        rows = [".. list-table::", "   :header-rows: 1", "   :widths: 15 40 45", ""]
+        rows = [".. list-table::", "   :header-rows: 1", "   :widths: 15 40 45", "   :class: api-modules", ""]
         rows += ["   * - module", "     - what it holds", "     - public names"]
         for page in pages:
             if page.startswith("nbs/api/") and not page.endswith("/index"):
