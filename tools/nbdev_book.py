@@ -149,15 +149,6 @@ def title(notebook: str) -> str:
     return str(first.splitlines()[0].lstrip("# "))
 
 
-def drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
-    """Jupyter Book 1 loads sphinx-thebe twice over on every page; the book has no live kernel, so leave it out."""
-    context["script_files"] = [
-        script
-        for script in context.get("script_files", [])
-        if "thebe" not in f"{getattr(script, 'filename', script)} {getattr(script, 'attributes', {}).get('body', '')}".lower()
-    ]
-
-
 def settings(root: Path = ROOT) -> Any:
     """The one source of metadata."""
     config = ConfigParser(delimiters=["="])
@@ -185,5 +176,4 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", metadata, priority=100)
     app.connect("autodoc-process-docstring", myst_docstring, priority=800)
     app.connect("autodoc-process-docstring", where_defined, priority=900)
-    app.connect("html-page-context", drop_thebe, priority=999)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
