@@ -87,11 +87,13 @@ class Report:
             seen.append(str(where))
 
     def lines(self) -> list[str]:
-        everywhere = ({str(view) for view in VIEWS}, set(THEMES))
-        return [
-            f"{page}: {fault}" + ("" if set(seen) in everywhere else f" ({', '.join(seen)})")
-            for (page, fault), seen in sorted(self.faults.items())
-        ]
+        order = [str(view) for view in VIEWS] + list(THEMES)
+        everywhere = (set(map(str, VIEWS)), set(THEMES))
+        lines = []
+        for (page, fault), seen in sorted(self.faults.items()):
+            where = sorted(seen, key=lambda name: (order.index(name) if name in order else len(order), name))
+            lines.append(f"{page}: {fault}" + ("" if set(seen) in everywhere else f" ({', '.join(where)})"))
+        return lines
 
 
 # ---- what is looked at inside a page
@@ -131,7 +133,7 @@ LOOK = r"""async () => {
     some(equations.filter(element => !element.querySelector("mjx-container")),
         element => `has an equation that is not typeset: ${short(element.textContent)}`);
     some([...document.querySelectorAll("mjx-merror, mjx-mtext[style*='color: red']")],
-        element => `has an equation with an error: ${element.dataset.mjxError || short(element.textContent)}`);
+        element => `has an equation with an error: ${element.dataset.mjxError || short(element.closest("mjx-container").textContent)}`);
     if (!equations.length && performance.getEntriesByType("resource").some(entry => /mathjax/i.test(entry.name)))
         faults.push("loads MathJax without mathematics");
 
@@ -146,7 +148,7 @@ LOOK = r"""async () => {
     const room = document.documentElement.clientWidth;
     const scrolls = element => ["auto", "scroll"].includes(getComputedStyle(element).overflowX)
         && element !== document.body && element !== document.documentElement && !element.querySelector("h1");
-    const boxed = element => { for (let up = element.parentElement; up; up = up.parentElement) if (scrolls(up)) return true; return false; };
+    const boxed = element => element.parentElement && (scrolls(element.parentElement) || boxed(element.parentElement));
     if (document.documentElement.scrollWidth > innerWidth)
         faults.push(`scrolls sideways: ${document.documentElement.scrollWidth} pixels wide`);
     const wide = [...document.body.querySelectorAll("*")].filter(element => {
@@ -154,7 +156,7 @@ LOOK = r"""async () => {
         return box.right > room + 1 && box.left < room && box.width > 1 && box.height > 1
             && !element.closest("mjx-assistive-mml") && element.checkVisibility({ visibilityProperty: true }) && !boxed(element);
     });
-    some(wide.filter(element => !wide.some(other => other !== element && element.contains(other))),
+    some(wide.filter(element => !wide.some(other => other !== element && other.contains(element))),
         element => `is too narrow for ${name(element)}`);
     return faults;
 }"""
@@ -165,7 +167,9 @@ AXE_RUN = """async (options) => {
     return violations.map(({ id, help, nodes }) => ({ id, help, targets: nodes.map(node => node.target.flat(9).join(" ")) }));
 }"""
 
-LOADED = """() => [...document.querySelectorAll("link[rel~=stylesheet]")].filter(link => !link.sheet).map(link => link.getAttribute("href"))"""
+LOADED = (
+    """() => [...document.querySelectorAll("link[rel~=stylesheet]")].filter(link => !link.sheet).map(link => link.getAttribute("href"))"""
+)
 
 
 # ---- serving, weighing, finding
@@ -230,7 +234,11 @@ class Checker:
     async def visit(self, address: str, page: str, view: View, where: object) -> AsyncIterator[tuple[Any, list[str]]]:
         """Open an address as a first visit; what goes wrong while it is open is reported. Yields the tab and what it fetched."""
         context = await self.browser.new_context(viewport={"width": view.width, "height": HEIGHT}, color_scheme=view.theme)
-        tab, fetched, home = await context.new_page(), [], address[: len(self.base)] if address.startswith(self.base) else self.html.as_uri()
+        tab, fetched, home = (
+            await context.new_page(),
+            [],
+            address[: len(self.base)] if address.startswith(self.base) else self.html.as_uri(),
+        )
 
         def add(fault: str) -> None:
             self.report.add(page, fault, where)
@@ -411,10 +419,8 @@ def main() -> int:
         sys.exit(str(error))
     for line in report.lines():
         print(line)
-    print(
-        f"{report.pages} pages in {len(VIEWS)} views, {report.searches} searches, {report.files} pages as files: {len(report.faults)} faults;"
-        f" screenshots in {os.path.relpath(arguments.screenshots)}"
-    )
+    seen = f"{report.pages} pages in {len(VIEWS)} views, {report.searches} searches, {report.files} pages as files"
+    print(f"{seen}: {len(report.faults)} faults; screenshots in {os.path.relpath(arguments.screenshots)}")
     if report.weights:
         heaviest = max(report.weights, key=lambda page: report.weights[page])
         print(f"heaviest page: {heaviest}, {report.weights[heaviest] / 1e6:.2f} MB gzipped with a cold cache")

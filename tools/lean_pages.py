@@ -70,7 +70,9 @@ def drop_scripts(app: Sphinx, pagename: str, templatename: str, context: dict[st
         context[kind] = [
             file
             for file in context.get(kind, [])
-            if not any(name in f"{getattr(file, 'filename', file)} {getattr(file, 'attributes', {}).get('body', '')}".lower() for name in unused)
+            if not any(
+                name in f"{getattr(file, 'filename', file)} {getattr(file, 'attributes', {}).get('body', '')}".lower() for name in unused
+            )
         ]
 
 
