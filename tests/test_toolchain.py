@@ -14,6 +14,8 @@ import pytest
 import yaml
 from conftest import ROOT
 from execute import key
+from lean_pages import lean_head
+from sphinx.errors import ExtensionError
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -148,6 +150,17 @@ def test_a_small_book_builds_without_any_repository_link(tree: Path, small_book:
     page = (tree / "_build" / "html" / "nbs" / "98_small.html").read_text()
     assert "an output" in page
     assert "repository" not in page.lower()
+    home = (tree / "_build" / "html" / "nbs" / "index.html").read_text()
+    assert "tex-chtml.js" in page
+    assert "mathjax" not in home.lower(), "a page without mathematics loads no MathJax"
+    for text in (page, home):
+        assert "fontawesome" in text and "all.min.js" not in text, "icons come from the stylesheet"
+        assert 'localStorage.getItem("mode") || "auto"' in text
+
+
+def test_a_theme_that_changed_stops_the_build() -> None:
+    with pytest.raises(ExtensionError, match="the theme no longer holds"):
+        lean_head("<script src='of-another-theme.js'></script>")
 
 
 def test_the_repository_links_appear_with_the_address(tree: Path, small_book: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
