@@ -383,6 +383,8 @@ async def check(html: Path, screenshots: Path | None = None, only: str = "*") ->
     chromium = find_chromium()
     if chromium is None:
         raise FileNotFoundError(NO_BROWSER)
+    if not AXE.exists():
+        raise FileNotFoundError(f"{AXE.relative_to(ROOT)} is missing: run `make vendor`")
     pages = [page for page in pages_of(html) if fnmatch(page, only)]
     if screenshots:
         shutil.rmtree(screenshots, ignore_errors=True)
