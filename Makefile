@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test serve export clean prepare lint check execute vendor distclean new-chapter
+.PHONY: help book test serve export clean prepare lint check execute browser vendor distclean new-chapter
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ book: execute ## the HTML book, in _build/html
 	@rm -rf _build/html _build/.doctrees
 	@$(BIN)/jupyter-book build . -W --keep-going --all -q
 	@echo "The book is built. Open $(CURDIR)/_build/html/index.html, or run: make serve"
+
+browser: book ## look at every page in headless Chromium: screenshots in _build/screenshots
+	@$(BIN)/python tools/check_browser.py
 
 test: execute check ## every notebook, every test, notebooks clean, library = notebooks
 	@$(BIN)/pytest -n 2
@@ -61,12 +64,14 @@ prepare: export clean lint test ## all of it, before a commit
 new-chapter: $(STAMP) ## a chapter's files: make new-chapter NAME=17_topic TITLE="A title"
 	@$(BIN)/python tools/new_chapter.py "$(NAME)" "$(TITLE)"
 
-vendor: ## fetch MathJax anew (needs npm) and compare with the recorded checksums
-	@rm -rf _build/vendor && mkdir -p _build/vendor && cd _build/vendor && npm pack --silent mathjax@3.2.2 >/dev/null && tar xzf mathjax-3.2.2.tgz
-	@mkdir -p book_static/mathjax/output/chtml/fonts
-	@cp _build/vendor/package/LICENSE _build/vendor/package/es5/tex-chtml.js book_static/mathjax/
-	@cp -R _build/vendor/package/es5/output/chtml/fonts/woff-v2 book_static/mathjax/output/chtml/fonts/
-	@cd book_static && sha256sum --quiet -c vendored.sha256 && echo "vendored files are as recorded"
+vendor: ## fetch MathJax and axe-core anew (needs npm) and compare with the recorded checksums
+	@rm -rf _build/vendor && mkdir -p _build/vendor/mathjax _build/vendor/axe && cd _build/vendor && npm pack --silent mathjax@3.2.2 axe-core@4.14.1 >/dev/null
+	@tar xzf _build/vendor/mathjax-3.2.2.tgz -C _build/vendor/mathjax && tar xzf _build/vendor/axe-core-4.14.1.tgz -C _build/vendor/axe
+	@mkdir -p book_static/mathjax/output/chtml/fonts tools/vendor/axe
+	@cd _build/vendor/mathjax/package && cp LICENSE es5/tex-chtml.js $(CURDIR)/book_static/mathjax/
+	@cp -R _build/vendor/mathjax/package/es5/output/chtml/fonts/woff-v2 book_static/mathjax/output/chtml/fonts/
+	@cd _build/vendor/axe/package && cp LICENSE LICENSE-3RD-PARTY.txt axe.min.js $(CURDIR)/tools/vendor/axe/
+	@sha256sum --quiet -c tools/vendor/vendored.sha256 && echo "vendored files are as recorded"
 
 distclean: ## remove everything that make made
 	rm -rf .venv _build build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -15,7 +15,9 @@ import pytest
 import yaml
 from conftest import ROOT
 from execute import key
+from lean_pages import lean_head
 from pybtex.database import parse_string
+from sphinx.errors import ExtensionError
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -150,6 +152,17 @@ def test_a_small_book_builds_without_any_repository_link(tree: Path, small_book:
     page = (tree / "_build" / "html" / "nbs" / "98_small.html").read_text()
     assert "an output" in page
     assert "repository" not in page.lower()
+    home = (tree / "_build" / "html" / "nbs" / "index.html").read_text()
+    assert "tex-chtml.js" in page
+    assert "tex-chtml.js" not in home and "window.MathJax" not in home, "a page without mathematics loads no MathJax"
+    for text in (page, home):
+        assert "fontawesome" in text and "all.min.js" not in text, "icons come from the stylesheet"
+        assert 'localStorage.getItem("mode") || "auto"' in text
+
+
+def test_a_theme_that_changed_stops_the_build() -> None:
+    with pytest.raises(ExtensionError, match="the theme no longer holds"):
+        lean_head("<script src='of-another-theme.js'></script>")
 
 
 def test_the_repository_links_appear_with_the_address(tree: Path, small_book: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
@@ -236,11 +249,13 @@ def test_settings_are_the_one_source() -> None:
 
 
 def test_vendored_files_are_as_recorded() -> None:
-    recorded = dict(reversed(line.split()) for line in (ROOT / "book_static" / "vendored.sha256").read_text().splitlines())
-    found = {str(p.relative_to(ROOT / "book_static")) for p in (ROOT / "book_static" / "mathjax").rglob("*") if p.is_file()}
+    listed = ROOT / "tools" / "vendor" / "vendored.sha256"
+    recorded = dict(reversed(line.split()) for line in listed.read_text().splitlines())
+    folders = (ROOT / "book_static" / "mathjax", ROOT / "tools" / "vendor")
+    found = {str(p.relative_to(ROOT)) for folder in folders for p in folder.rglob("*") if p.is_file() and p != listed}
     assert found == set(recorded)
     for name, digest in recorded.items():
-        assert hashlib.sha256((ROOT / "book_static" / name).read_bytes()).hexdigest() == digest, name
+        assert hashlib.sha256((ROOT / name).read_bytes()).hexdigest() == digest, name
 
 
 # ---- make

@@ -105,13 +105,6 @@ class CleanCells(SphinxTransform):
         return nodes.paragraph("", "", nodes.Text("exported to "), link, classes=["nbdev-export"])
 
 
-def drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
-    """Jupyter Book 1 loads sphinx-thebe twice over on every page; the book has no live kernel, so leave it out."""
-    context["script_files"] = [
-        script
-        for script in context.get("script_files", [])
-        if "thebe" not in f"{getattr(script, 'filename', script)} {getattr(script, 'attributes', {}).get('body', '')}".lower()
-    ]
 
 
 def settings(root: Path = ROOT) -> Any:
@@ -138,5 +131,4 @@ def metadata(app: Sphinx, config: Any) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_transform(CleanCells)
     app.connect("config-inited", metadata, priority=100)
-    app.connect("html-page-context", drop_thebe, priority=999)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
