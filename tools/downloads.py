@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import argparse
 import ast
+import base64
 import json
+import mimetypes
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from configparser import ConfigParser
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -84,7 +87,13 @@ class Book:
         """The entries of the book's bibliography, in its order, as Markdown."""
         from pybtex.backends.markdown import Backend
 
-        backend = Backend()
+        class Readable(Backend):  # type: ignore[misc]
+            """Escapes what would be read as Markdown, and not every full stop."""
+
+            def format_str(self, text: str) -> str:
+                return re.sub(r"([\\`*_\[\]$])", r"\\\1", text)
+
+        backend = Readable()
         return [
             citation.formatted_entry.text.render(backend).replace("\n", " ")
             for citation in self.env.get_domain("cite").citations
@@ -104,8 +113,7 @@ class Prose:
 
     def plain(self, text: str) -> str:
         """A cell's text without fences, roles and labels."""
-        lines = [line for line in scan(text)]
-        return "\n".join(self.blocks(lines)).strip("\n")
+        return "\n".join(self.blocks(list(scan(text)))).strip("\n")
 
     def linked(self, text: str, url: str, wanted: bool = False) -> str:
         """A link to the book's page if the book has an address, else the text alone."""
@@ -264,22 +272,32 @@ def third_party(nb: NotebookNode, root: Path = ROOT) -> set[str]:
     return names - set(sys.stdlib_module_names) - {PACKAGE, "IPython", ""}  # IPython runs the notebook
 
 
-def requirements(meta: Any) -> dict[str, str]:
-    """Distribution to requirement: what the package's core and its [notebook] extra install."""
-    listed = f"{meta['requirements']} {meta['notebook_requirements']}".split()
-    return {re.split(r"[<>=!~]", each)[0].lower(): each for each in listed}
+def normal(name: str) -> str:
+    """The name of a distribution as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@cache
+def homes() -> Mapping[str, list[str]]:
+    """Module to the distributions that hold it, slow to find out."""
+    return packages_distributions()
 
 
 def needs(nb: NotebookNode, meta: Any, root: Path = ROOT) -> dict[str, str]:
     """Module to requirement, for what the chapter imports beyond the package's core."""
-    known, homes, core = requirements(meta), packages_distributions(), meta["requirements"]
+
+    def listed(key: str) -> dict[str, str]:
+        return {normal(re.split(r"[<>=!~\[]", each)[0]): each for each in meta[key].split()}
+
+    core, extra = listed("requirements"), listed("notebook_requirements")
     found = {}
     for module in sorted(third_party(nb, root)):
-        names = [name.lower() for name in homes.get(module, [module])]
-        if not (home := next((name for name in names if name in known), None)):
-            raise DownloadError(f"imports {module}, which `pip install {PACKAGE}[notebook]` does not bring: add it to settings.ini")
-        if known[home] not in core.split():
-            found[module] = known[home]
+        names = [normal(name) for name in homes().get(module, [module])]
+        if any(name in core for name in names):
+            continue
+        if not (home := next((name for name in names if name in extra), None)):
+            raise DownloadError(f"imports {module}, which is not among settings.ini's notebook_requirements: add what brings it")
+        found[module] = extra[home]
     return found
 
 
@@ -290,32 +308,30 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-wanted = {wanted}
+{refuse}wanted = {wanted}
 missing = [what for module, what in wanted.items() if not find_spec(module)]
-{refuse}if missing:
+if missing:
     subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", *missing])
     importlib.invalidate_caches()"""
 REFUSE = """\
 if not find_spec("{package}"):
     raise ModuleNotFoundError(
-        "{package} is on no package index yet. Install it in a terminal, from its wheel:\\n"
-        "    pip install 'path/to/{package}-{version}-py3-none-any.whl[notebook]'\\n"
-        "or in a clone of its repository:\\n"
-        "    pip install '.[notebook]'\\n"
-        "and restart the kernel."
+        "{package} is on no package index yet. Install it from its wheel:\\n"
+        '    pip install "path/to/{package}-{version}-py3-none-any.whl[notebook]"\\n'
+        "or, in a clone of its repository:\\n"
+        '    pip install ".[notebook]"\\n'
+        "In a notebook, write %pip for pip. Then restart the kernel."
     )
 """
 
 
 def install_cell(nb: NotebookNode, meta: Any, root: Path = ROOT) -> str:
     """The code of the first cell: from the repository if its address is known, else a sentence that says how."""
-    source = f"{PACKAGE}[notebook] @ git+{meta['git_url']}@{meta['branch']}" if meta["git_url"] else PACKAGE
-    wanted = {PACKAGE: source, **needs(nb, meta, root)}
-    shown = "{\n" + "".join(f"    {json.dumps(key)}: {json.dumps(value)},\n" for key, value in wanted.items()) + "}"
-    refuse = "" if meta["git_url"] else REFUSE.format(package=PACKAGE, version=meta["version"])
-    if not meta["git_url"]:
-        shown = shown.replace(f'    "{PACKAGE}": "{PACKAGE}",\n', "").replace("{\n}", "{}")
-    return INSTALL.format(wanted=shown, refuse=refuse)
+    wanted, refuse = needs(nb, meta, root), REFUSE.format(package=PACKAGE, version=meta["version"])
+    if meta["git_url"]:
+        wanted, refuse = {PACKAGE: f"{PACKAGE}[notebook] @ git+{meta['git_url']}@{meta['branch']}", **wanted}, ""
+    lines = "".join(f"    {json.dumps(key)}: {json.dumps(value)},\n" for key, value in wanted.items())
+    return INSTALL.format(wanted=f"{{\n{lines}}}" if lines else "{}", refuse=refuse)
 
 
 # ---- a notebook
@@ -384,9 +400,6 @@ def code_cells(cell: NotebookNode, prose: Prose) -> Iterator[NotebookNode]:
 
 def images(source: str, folder: Path) -> tuple[str, dict[str, dict[str, str]]]:
     """Local images as attachments of their cell."""
-    import base64
-    import mimetypes
-
     held: dict[str, dict[str, str]] = {}
 
     def attach(match: re.Match[str], original: str) -> str:
@@ -401,9 +414,15 @@ def images(source: str, folder: Path) -> tuple[str, dict[str, dict[str, str]]]:
     return substituted(LINK, source, attach), held
 
 
+NOTE = (
+    "A chapter of the book {book}, version {version}, with the book's numbers for equations, statements and figures. "
+    "Some cells are folded, among them the answers to the exercises."
+)
+
+
 def download(nb: NotebookNode, book: Any, docname: str, meta: Any, root: Path = ROOT) -> NotebookNode:
     """The executed notebook of a chapter, made to stand alone."""
-    address = (meta.get("doc_host", "") + meta.get("doc_baseurl", "")).rstrip("/") if meta.get("doc_host") else ""
+    address = (meta["doc_host"] + meta["doc_baseurl"]).rstrip("/") if meta["doc_host"] else ""
     prose = Prose(book, docname, address)
     cells: list[NotebookNode] = []
     for number, cell in enumerate(nb.cells, 1):
@@ -415,8 +434,7 @@ def download(nb: NotebookNode, book: Any, docname: str, meta: Any, root: Path = 
                 cells.append(new_markdown_cell(text, id=cell.id, **({"attachments": held} if held else {})))
         except DownloadError as error:
             raise DownloadError(f"cell {number}: {error}") from None
-    about = prose.linked(f"*{meta['title']}*", "index.html" and f"{docname.rpartition('/')[2]}.html")
-    note = f"A chapter of the book {about}, version {meta['version']}, Apache License 2.0. Equations, statements and figures carry the book's numbers."
+    note = NOTE.format(book=prose.linked(f"*{meta['title']}*", f"{docname.rpartition('/')[2]}.html"), **meta)
     cells[1:1] = [
         new_markdown_cell(note, id="download-note"),
         new_code_cell(install_cell(nb, meta, root), id="download-install"),
@@ -433,6 +451,7 @@ LEFT = {
     r"\{[\w:]+\}`": "a role",
     r"\$\$ *\([\w-]+\)": "a label",
     r"\[\]\(": "a link without text",
+    r"^\[[^\]]*\]:": "a citation that reads as the target of a link",
     r"\]\((?!https?://|mailto:|attachment:|#)": "a link to a file that the reader has not got",
 }
 
@@ -454,14 +473,12 @@ def faults(nb: NotebookNode) -> list[str]:
                 found.append(f"cell {number}: {error}")
         else:
             prose = "\n".join(line.text for line in scan(cell.source) if line.kind != "code")
-            found += [f"cell {number}: {what} is left" for pattern, what in LEFT.items() if re.search(pattern, masked_text(prose), re.M)]
+            found += [f"cell {number}: {what} is left" for pattern, what in LEFT.items() if re.search(pattern, masked(prose), re.M)]
     text = nbformat.writes(nb)
-    found += [f"the path {path} of this machine is left" for path in (str(ROOT), sys.prefix, str(Path.home())) if len(path) > 5 and path in text]
+    found += [
+        f"the path {path} of this machine is left" for path in (str(ROOT), sys.prefix, str(Path.home())) if len(path) > 5 and path in text
+    ]
     return found
-
-
-def masked_text(text: str) -> str:
-    return masked(text)
 
 
 # ---- the book's extension
