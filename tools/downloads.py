@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import base64
+import html
 import json
 import mimetypes
 import os
@@ -481,6 +482,32 @@ def faults(nb: NotebookNode) -> list[str]:
     return found
 
 
+MARK = re.compile(
+    r'<span class="eqno">\((?P<equation>[^)<]*)\)'
+    r'|<span class="caption-number">(?P<caption>[^<]*)</span>'
+    r'|<a class="reference internal" href="[^"]*#[^"]*"[^>]*>(?P<reference>.*?)</a>',
+    re.S,
+)
+
+
+def disagreements(nb: NotebookNode, page: str) -> list[str]:
+    """Numbers and references that the page shows and the download does not, in this order."""
+    text = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
+    found, start = [], 0
+    for mark in MARK.finditer(page[page.find("<article") : page.find("</article>")]):
+        if mark["equation"]:
+            wanted = rf"\tag{{{mark['equation']}}}"
+        elif mark["caption"]:
+            wanted = f"**{mark['caption'].strip()}**"
+        else:
+            wanted = html.unescape(re.sub(r"<[^>]*>", "", mark["reference"] or ""))
+        at = text.find(wanted, start)
+        if at < 0:
+            found.append(f"the page shows {wanted}, the download does not")
+        start = max(at, start)
+    return found
+
+
 # ---- the book's extension
 
 
@@ -504,7 +531,8 @@ def write_downloads(app: Any, exception: Exception | None) -> None:
         except DownloadError as error:
             wrong.append(f"{docname}, {error}")
             continue
-        wrong += [f"{docname}, download, {fault}" for fault in faults(nb)]
+        page = Path(app.outdir) / f"{docname}.html"
+        wrong += [f"{docname}, download, {fault}" for fault in faults(nb) + disagreements(nb, page.read_text("utf8"))]
         nbformat.write(nb, folder / path.name)
     if wrong:
         raise ExtensionError("chapters that cannot be downloaded:\n" + "\n".join(wrong))
@@ -560,7 +588,7 @@ def run(path: Path, python: Path, timeout: int = 900) -> str | None:
         client.km.kernel_spec_manager = KernelSpecManager(kernel_dirs=[str(specs)])
         try:
             client.execute(env=environment)
-        except CellExecutionError as error:
+        except (CellExecutionError, RuntimeError, TimeoutError) as error:  # a cell failed, the kernel died, a cell never ended
             return re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     return None
 
