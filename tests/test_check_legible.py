@@ -19,7 +19,7 @@ PROSE = """\
 By {eq}`eq-small-line`, {prf:ref}`thm-small-line` and {numref}`fig-small-line`, see {cite:t}`gauss1809` and [](98_small.ipynb).
 
 - `$$` and `{role}` and `\\label` and `<div>` in code are code, $a < b$ and $\\{x\\}$ are mathematics, <https://example.org> is a link.
-- Press <kbd>x</kbd><br> twice.[^1]
+- Press <kbd>x</kbd><br> twice.
 
 ```text
 :::{prf:theorem}

@@ -86,7 +86,10 @@ def plain(text: str, address: str = "") -> str:
             "<details>\n<summary>Why</summary>\n\nx\n\n$$\na\n$$\n\n</details>",
         ),
         (":::{note}\nx\n:::", "> **Note**\n>\n> x"),
-        ("::::{note}\nx\n:::{tip} T\ny\n:::\n::::", "> **Note**\n>\n> x\n>\n> > **T**\n> >\n> > y"),
+        (
+            "::::{note}\nx\n\n:::{prf:theorem} T\n:label: thm-small-line\n\ny\n:::\n::::",
+            "> **Note**\n>\n> x\n>\n> > **Theorem 4.2** (T).\n> >\n> > y",
+        ),
         (
             "By {numref}`fig-small-line`, {cite:t}`gauss1809`,\n[](97_curve.ipynb) and [the *code*](api/small.md) in [](api/small.md).",
             "By Fig. 4.3, Gauss [1809],\n*A curve* and the *code* in *`transformer_ols.small`*.",
@@ -193,9 +196,10 @@ def test_the_executed_notebook_is_left_alone(tmp_path: Path) -> None:
         (new_markdown_cell("[](x.ipynb)"), "a link without text is left"),
         (new_markdown_cell("[x](x.ipynb)"), "a link to a file that the reader has not got is left"),
         (new_markdown_cell("[Gauss, 1809]: he"), "a citation that reads as the target of a link is left"),
+        (new_markdown_cell("> $$\n> x\n> $$"), "a quotation cuts an equation"),
         (new_code_cell("#| export\nx = 1"), "a directive is left"),
         (new_code_cell("x ="), "invalid syntax"),
-        (new_code_cell("x", outputs=[new_output("stream", text=str(ROOT))]), "of this machine is left"),
+        (new_code_cell("x", outputs=[new_output("stream", text=f"{ROOT}/x")]), "of this machine is left"),
     ],
 )
 def test_what_a_reader_would_stumble_on_is_found(cell: nbformat.NotebookNode, complaint: str) -> None:

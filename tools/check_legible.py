@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -167,7 +168,7 @@ def check_fences(lines: list[Line], say: Say, define: Callable[[int, str, str], 
         elif line.kind == "prose" and re.match(r"\s+:::", line.text):
             say(line.number, "a colon fence must begin the line: take the spaces away")
         elif line.kind == "open":
-            colons, rest = COLONS.match(line.text).groups()  # type: ignore[union-attr]
+            colons, rest = COLONS.match(line.text).groups()
             match = DIRECTIVE.fullmatch(rest)
             if not match or match[1] not in DIRECTIVES:
                 say(line.number, f"`{rest.split()[0]}` is none of the known blocks: write one of {', '.join(sorted(DIRECTIVES))}")
@@ -177,7 +178,7 @@ def check_fences(lines: list[Line], say: Say, define: Callable[[int, str, str], 
             if i and lines[i - 1].text.strip():
                 say(line.number, "outside the book this runs into the line above: put a blank line before it")
         elif line.kind == "option" and stack:
-            name, value = OPTION.fullmatch(line.text).groups()  # type: ignore[union-attr]
+            name, value = OPTION.fullmatch(line.text).groups()
             stack[-1][3].add(name)
             if name not in OPTIONS:
                 say(line.number, f"option `:{name}:` is lost outside the book: leave it out (known: label, class)")
@@ -330,10 +331,10 @@ def check_notebook(path: Path, book: Book) -> None:
         if cell.cell_type != "markdown":
             continue
         lines = list(scan(cell.source))
-        here: Say = lambda line, what, number=number: say(number, line, what)  # type: ignore[misc]  # noqa: E731
-        check_fences(lines, here, lambda *where, number=number: define(number, *where))  # type: ignore[misc]
-        check_mathematics(lines, here, lambda *where, number=number: define(number, *where))  # type: ignore[misc]
-        check_prose(lines, here, lambda *where, number=number: use(number, *where), path.parent)  # type: ignore[misc]
+        here, there = partial(say, number), partial(define, number)
+        check_fences(lines, here, there)
+        check_mathematics(lines, here, there)
+        check_prose(lines, here, partial(use, number), path.parent)
 
 
 def check(root: Path) -> list[Fault]:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from configparser import ConfigParser
 from functools import cache
 from importlib.metadata import packages_distributions
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ class Book:
         """The entries of the book's bibliography, in its order, as Markdown."""
         from pybtex.backends.markdown import Backend
 
-        class Readable(Backend):  # type: ignore[misc]
+        class Readable(Backend):
             """Escapes what would be read as Markdown, and not every full stop."""
 
             def format_str(self, text: str) -> str:
@@ -183,12 +184,12 @@ class Prose:
 
     def fence(self, first: str, inner: list[Line]) -> list[str]:
         """A theorem, a proof or an admonition as a quotation; folded where the book folds it."""
-        match = DIRECTIVE.fullmatch(COLONS.match(first)[2])  # type: ignore[index]
+        match = DIRECTIVE.fullmatch(COLONS.match(first)[2])
         if not match:
             raise DownloadError(f"{first}: not a block")
         name, title = match[1], self.inline(match[2])
-        options = dict(OPTION.fullmatch(line.text).groups() for line in inner if line.kind == "option")  # type: ignore[union-attr]
-        inner = [line for line in inner if line.kind != "option"]
+        options = dict(OPTION.fullmatch(line.text).groups() for line in takewhile(lambda line: line.kind == "option", inner))
+        inner = inner[len(options) :]
         folded = "dropdown" in options.get("class", "")
         body = stripped(self.blocks(inner, quoted=not folded and name != "prf:proof"))
         if name == "prf:proof":
@@ -475,10 +476,10 @@ def faults(nb: NotebookNode) -> list[str]:
         else:
             prose = "\n".join(line.text for line in scan(cell.source) if line.kind != "code")
             found += [f"cell {number}: {what} is left" for pattern, what in LEFT.items() if re.search(pattern, masked(prose), re.M)]
-    text = nbformat.writes(nb)
-    found += [
-        f"the path {path} of this machine is left" for path in (str(ROOT), sys.prefix, str(Path.home())) if len(path) > 5 and path in text
-    ]
+            if any(re.search(r"\n\s*>", equation) for equation in re.findall(r"\$\$.*?\$\$", cell.source, re.S)):
+                found.append(f"cell {number}: a quotation cuts an equation, and Jupyter shows the `>`")
+    text, private = nbformat.writes(nb), sorted({str(ROOT), sys.prefix, str(Path.home())})
+    found += [f"the path {path} of this machine is left" for path in private if f"{path.rstrip(os.sep)}{os.sep}" in text and path != os.sep]
     return found
 
 
