@@ -44,6 +44,7 @@ test: execute check ## every notebook, every test, notebooks clean, library = no
 
 check: $(STAMP)
 	@$(BIN)/python tools/check_clean.py
+	@$(BIN)/python tools/check_legible.py
 
 lint: $(STAMP) ## style of notebooks, tools and tests; types of the exported package
 	@$(BIN)/ruff check nbs tools tests setup.py

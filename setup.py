@@ -12,7 +12,7 @@ meta = config["DEFAULT"]
 licences = {"apache2": "Apache-2.0", "mit": "MIT", "bsd3": "BSD-3-Clause"}
 statuses = ["1 - Planning", "2 - Pre-Alpha", "3 - Alpha", "4 - Beta", "5 - Production/Stable", "6 - Mature", "7 - Inactive"]
 oldest = int(meta["min_python"].split(".")[1])
-extras = ["plot", "sklearn", "book", "dev"]
+extras = ["plot", "sklearn", "notebook", "book", "dev"]
 
 
 def readme():

@@ -13,7 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import readme_figure
+import torch
 from conftest import ROOT
+
+from transformer_ols import OLSTransformer
 
 README = (ROOT / "README.md").read_text("utf8")
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
@@ -33,12 +36,28 @@ def prose(notebook: Path) -> str:
 
 
 def test_the_example_runs_as_written(tmp_path: Path) -> None:
-    (code,), (printed,) = fenced("python", README), fenced("text", README)
+    (code, _), (printed,) = fenced("python", README), fenced("text", README)
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == printed
     assert 10 <= len(code.splitlines()) <= 16
+
+
+def test_the_chapter_runs_on_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = np.random.default_rng(0).normal(size=(30, 3))
+    np.savetxt(tmp_path / "mine.csv", table, delimiter=",", header="a,b,c", comments="")
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((ROOT / "nbs" / "10_ols_transformer.ipynb").read_text("utf8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert any("import numpy as np" in cell for cell in code) and any("class OLSTransformer" in cell for cell in code)
+    names = {"np": np, "torch": torch, "OLSTransformer": OLSTransformer}
+    for cell in (next(cell for cell in code if "def double(" in cell), fenced("python", README)[1]):
+        exec(cell, names)
+    answers, _ = names["layer"].attend(torch.tensor(table[:, :-1]))
+    centred = table - table.mean(0)
+    slope = np.linalg.lstsq(centred[:, :-1], centred[:, -1], rcond=None)[0]
+    np.testing.assert_allclose(answers.numpy(), centred[:, :-1] @ slope + table[:, -1].mean(), atol=1e-12)
 
 
 @pytest.mark.parametrize("target", sorted({target for _, target in LINK.findall(README)}))
@@ -57,7 +76,7 @@ def test_every_variable_and_extra_exists() -> None:
     for variable in set(re.findall(r"\b([A-Z_]+)=", "\n".join(line for line in README.splitlines() if "make " in line))):
         assert re.search(rf"\b{variable}\b", makefile), variable
     extras = {extra for group in re.findall(r"\[([a-z,]+)\]\"", README) for extra in group.split(",")}
-    assert extras == {"dev", "book", "plot", "sklearn"}
+    assert extras == {"dev", "book", "notebook", "plot", "sklearn"}
     assert all(f"{extra}_requirements" in settings for extra in extras)
 
 
