@@ -29,6 +29,7 @@ import matplotlib.pyplot as plt
 
 from transformer_ols import kernels, nist_problem, plots, prompts, regression, solvers
 from transformer_ols.attention import linear_attention, softmax_attention
+from transformer_ols.memory import FastWeightMemory, RecursiveLeastSquares
 from transformer_ols.ols_transformer import OLSTransformer, spectral_factor
 
 SIZES = {"n": 6, "m": 3, "d": 2, "e": 4, "j": 2}
@@ -630,6 +631,41 @@ CALLS |= {
     "OLSTransformer.self_attention": call(model.self_attention, x=tensor("*b m d", tied="d", fixed_dtype=True)),
     "OLSTransformer.extra_repr": call(model.extra_repr),
 }
+
+# ---- memories
+SIZED = {
+    "d": count(2),
+    "k": count(2),
+    "batch": Argument(
+        (), of_type(False, number=3, list=[3], string="3", float=(1.0,), flag=(True,)) + bads(ValueError, zero=(0,), negative=(-2,))
+    ),
+    "dtype": dtype(),
+}
+KEPT = number(0.9, above=True), bads(ValueError, above_one=1.01, two=2.0)
+kept = Argument(KEPT[0].value, KEPT[0].bad + KEPT[1])
+SLOW = tensor(
+    "d d",
+    SPD,
+    tied="d",
+    fixed_dtype=True,
+    optional=True,
+    also=bads(ValueError, asymmetric=SPD + torch.triu(SPD, 1), indefinite=-SPD, singular=torch.ones(2, 2, dtype=torch.float64)),
+)
+CALLS |= {
+    "FastWeightMemory": call(FastWeightMemory, **SIZED, rule=choice("delta"), rate=positive(0.1), decay=kept, slow=SLOW),
+    "RecursiveLeastSquares": call(RecursiveLeastSquares, **SIZED, ridge=positive(1.0), forgetting=kept),
+}
+for memory in (FastWeightMemory(2, 4), RecursiveLeastSquares(2, 4)):
+    kind, pairs = (
+        type(memory).__name__,
+        {"x": tensor("*b n d", tied="d", fixed_dtype=True), "y": tensor("*b n e", tied="e", fixed_dtype=True)},
+    )
+    CALLS |= {
+        f"{kind}.predict": call(memory.predict, x=tensor("*b m d", tied="d", fixed_dtype=True)),
+        f"{kind}.update": call(memory.update, **pairs),
+        f"{kind}.forward": call(memory.forward, **pairs),
+        f"{kind}.extra_repr": call(memory.extra_repr),
+    }
 
 # ---- figures
 
