@@ -105,8 +105,6 @@ class CleanCells(SphinxTransform):
         return nodes.paragraph("", "", nodes.Text("exported to "), link, classes=["nbdev-export"])
 
 
-
-
 def settings(root: Path = ROOT) -> Any:
     """The one source of metadata."""
     config = ConfigParser(delimiters=["="])
