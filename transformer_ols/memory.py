@@ -148,12 +148,11 @@ def _check_state(state: tuple[Tensor, ...]) -> None:
             " with forgetting feed tokens that vary in every direction"
         )
 
-# %% ../nbs/14_memory.ipynb #efca7570
+# %% ../nbs/14_memory.ipynb #473f0f49
 class FastWeightMemory(_Memory):
     r"""Hebb's rule, the delta rule or NLMS, behind a fixed slow matrix $S$.
 
-    $$W \leftarrow \gamma W + \eta\, S x\, (y - \gamma W^\top x)^\top$$
-
+    Each token does $W \leftarrow \gamma W + \eta\, S x\, (y - \gamma W^\top x)^\top$.
     Hebb's rule leaves out the answer $\gamma W^\top x$, NLMS divides the rate by
     $x^\top S x$.
 
@@ -256,12 +255,12 @@ def _check_slow(slow: Any, identity: Tensor, batch: tuple[int, ...]) -> Tensor:
     result: Tensor = slow
     return result
 
-# %% ../nbs/14_memory.ipynb #02e010df
+# %% ../nbs/14_memory.ipynb #28d6227f
 class RecursiveLeastSquares(_Memory):
     r"""Ridge regression on a stream, in a state of fixed size.
 
-    $$W_t = P_t \sum_{s \le t} \gamma^{t-s} x_s y_s^\top, \qquad
-    P_t^{-1} = \gamma^t \lambda I + \sum_{s \le t} \gamma^{t-s} x_s x_s^\top$$
+    $W_t = P_t \sum_{s \le t} \gamma^{t-s} x_s y_s^\top$ with
+    $P_t^{-1} = \gamma^t \lambda I + \sum_{s \le t} \gamma^{t-s} x_s x_s^\top$.
 
     Args:
         d: number of features of a token.
