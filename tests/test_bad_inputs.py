@@ -29,12 +29,21 @@ import matplotlib.pyplot as plt
 
 from transformer_ols import kernels, nist_problem, plots, prompts, regression, solvers
 from transformer_ols.attention import linear_attention, softmax_attention
+from transformer_ols.inference import AttentionInference
 from transformer_ols.memory import FastWeightMemory, RecursiveLeastSquares
 from transformer_ols.ols_transformer import OLSTransformer, spectral_factor
 
 SIZES = {"n": 6, "m": 3, "d": 2, "e": 4, "j": 2}
 LEFT_OUT = {"checks"}  # takes names and values of any kind; its chapter tests it
-RESULTS = {"LinearFit", "KernelFit", "NISTProblem", "Solution", "SpectralFactor"}  # records that the library fills and users read
+RESULTS = {  # records that the library fills and users read
+    "AttentionInference",
+    "KernelFit",
+    "LinearFit",
+    "NISTProblem",
+    "RegressionTable",
+    "Solution",
+    "SpectralFactor",
+}
 INNER = {"init", "step"}  # what `solve` calls in its loop, behind its own door
 CALLED = {"__call__", "__getitem__"}  # public though they begin with an underscore
 
@@ -630,6 +639,28 @@ CALLS |= {
     "OLSTransformer.attend": call(model.attend, x_new=tensor("*b m d", tied="d", fixed_dtype=True)),
     "OLSTransformer.self_attention": call(model.self_attention, x=tensor("*b m d", tied="d", fixed_dtype=True)),
     "OLSTransformer.extra_repr": call(model.extra_repr),
+}
+
+# ---- inference
+
+inferred = AttentionInference.from_data(X.value, Y.value)
+KIND, LEVEL = choice("HC3"), positive(0.9, below=1.0)
+NAMES = Argument(
+    ["a", "b"],
+    of_type(True, string="ab", dictionary={"a": 0, "b": 1}, number=2, tensor=torch.ones(2), label_is_a_number=["a", 1])
+    + bads(ValueError, too_few=["a"], too_many=("a", "b", "c"), empty=[]),
+    optional=True,
+)
+SIZE = Y.value.abs()
+ABOVE_ZERO = tensor("*b n", SIZE, optional=True, also=bads(ValueError, one_negative=spoilt(SIZE, -1.0), one_zero=spoilt(SIZE, 0.0)))
+CALLS |= {
+    "AttentionInference.from_data": call(AttentionInference.from_data, x=X, y=TARGETS, weights=ABOVE_ZERO, **FITTED),
+    "AttentionInference.covariance": call(inferred.covariance, kind=KIND),
+    "AttentionInference.standard_errors": call(inferred.standard_errors, kind=KIND),
+    "AttentionInference.t_values": call(inferred.t_values, kind=KIND),
+    "AttentionInference.p_values": call(inferred.p_values, kind=KIND),
+    "AttentionInference.confidence_intervals": call(inferred.confidence_intervals, level=LEVEL, kind=KIND),
+    "AttentionInference.summary": call(inferred.summary, names=NAMES, kind=KIND, level=LEVEL),
 }
 
 # ---- memories

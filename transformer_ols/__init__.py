@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from .ols_transformer import SpectralFactor as SpectralFactor
     from .ols_transformer import spectral_factor as spectral_factor
     from .ols_transformer import OLSTransformer as OLSTransformer
+    from .inference import COVARIANCES as COVARIANCES
+    from .inference import RegressionTable as RegressionTable
+    from .inference import AttentionInference as AttentionInference
     from .memory import FastWeightMemory as FastWeightMemory
     from .memory import RecursiveLeastSquares as RecursiveLeastSquares
 
@@ -68,6 +71,7 @@ _PUBLIC = {
     "attention": ("linear_attention", "softmax_attention"),
     "solvers": ("Solution", "solve", "Richardson", "GradientDescent", "Chebyshev", "Nesterov", "ConjugateGradient", "NewtonSchulz"),
     "ols_transformer": ("SpectralFactor", "spectral_factor", "OLSTransformer"),
+    "inference": ("COVARIANCES", "RegressionTable", "AttentionInference"),
     "memory": ("FastWeightMemory", "RecursiveLeastSquares"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
