@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from .ols_transformer import OLSTransformer as OLSTransformer
     from .memory import FastWeightMemory as FastWeightMemory
     from .memory import RecursiveLeastSquares as RecursiveLeastSquares
+    from .hopfield import HopfieldNetwork as HopfieldNetwork
+    from .hopfield import capacity as capacity
 
 _PUBLIC = {
     "prompts": ("INPUTS", "Prompt", "linear_prompts", "gp_prompts", "pad_prompts"),
@@ -69,6 +71,7 @@ _PUBLIC = {
     "solvers": ("Solution", "solve", "Richardson", "GradientDescent", "Chebyshev", "Nesterov", "ConjugateGradient", "NewtonSchulz"),
     "ols_transformer": ("SpectralFactor", "spectral_factor", "OLSTransformer"),
     "memory": ("FastWeightMemory", "RecursiveLeastSquares"),
+    "hopfield": ("HopfieldNetwork", "capacity"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = list(_HOME)
