@@ -29,6 +29,7 @@ import matplotlib.pyplot as plt
 
 from transformer_ols import kernels, nist_problem, plots, prompts, regression, solvers
 from transformer_ols.attention import linear_attention, softmax_attention
+from transformer_ols.hopfield import HopfieldNetwork, capacity
 from transformer_ols.inference import AttentionInference
 from transformer_ols.memory import FastWeightMemory, RecursiveLeastSquares
 from transformer_ols.ols_transformer import OLSTransformer, spectral_factor
@@ -697,6 +698,49 @@ for memory in (FastWeightMemory(2, 4), RecursiveLeastSquares(2, 4)):
         f"{kind}.forward": call(memory.forward, **pairs),
         f"{kind}.extra_repr": call(memory.extra_repr),
     }
+
+# ---- associative memories
+
+PATTERNS, STATES = X.value.sign(), QUERY.value.sign()
+binary, continuous = HopfieldNetwork(PATTERNS), HopfieldNetwork(X.value, kind="softmax")
+not_signs = bads(ValueError, zero_bit=spoilt(PATTERNS, 0.0), real=X.value)
+SIGNED = tensor("*b m d", STATES, tied="d", fixed_dtype=True, also=bads(ValueError, zero_bit=spoilt(STATES, 0.0)))
+BIT = count(1, 0, optional=True)
+overlap = Argument(0.8, positive(1.0).bad + bads(ValueError, above_one=1.1))
+CALLS |= {
+    "HopfieldNetwork": call(
+        HopfieldNetwork,
+        patterns=tensor("*b n d", PATTERNS, also=not_signs),
+        kind=choice("exponential"),
+        degree=count(2),
+        beta=positive(1.0),
+    ),
+    "HopfieldNetwork.energy": call(binary.energy, state=SIGNED),
+    "HopfieldNetwork.update": call(binary.update, state=SIGNED, bit=dataclasses.replace(BIT, bad=BIT.bad + bads(ValueError, too_large=2))),
+    "HopfieldNetwork.update (softmax)": call(
+        continuous.update,
+        state=tensor("*b m d", tied="d", fixed_dtype=True, also=bads(ValueError, overflow=1e308 * STATES)),
+        bit=Argument(None, bads(ValueError, any=0), optional=True),
+    ),
+    "HopfieldNetwork.retrieve": call(binary.retrieve, state=SIGNED, steps=count(2)),
+    "capacity": call(
+        capacity,
+        d=count(10, 2),
+        kind=choice("polynomial"),
+        degree=count(2),
+        beta=positive(1.0),
+        start=overlap,
+        goal=overlap,
+        steps=count(1),
+        every=flag(False),
+        networks=count(1),
+        probes=count(5),
+        tolerance=positive(0.1),
+        limit=count(1000, 2),
+        generator=generator(),
+        dtype=dtype(),
+    ),
+}
 
 # ---- figures
 

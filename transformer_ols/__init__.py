@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from .inference import AttentionInference as AttentionInference
     from .memory import FastWeightMemory as FastWeightMemory
     from .memory import RecursiveLeastSquares as RecursiveLeastSquares
+    from .hopfield import HopfieldNetwork as HopfieldNetwork
+    from .hopfield import capacity as capacity
 
 _PUBLIC = {
     "prompts": ("INPUTS", "Prompt", "linear_prompts", "gp_prompts", "pad_prompts"),
@@ -73,6 +75,7 @@ _PUBLIC = {
     "ols_transformer": ("SpectralFactor", "spectral_factor", "OLSTransformer"),
     "inference": ("COVARIANCES", "RegressionTable", "AttentionInference"),
     "memory": ("FastWeightMemory", "RecursiveLeastSquares"),
+    "hopfield": ("HopfieldNetwork", "capacity"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = list(_HOME)
