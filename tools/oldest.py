@@ -2,8 +2,8 @@
 
     python tools/oldest.py [--list] [ROOT]
 
-Each lower bound `>=X` of the core and of the extras plot and sklearn becomes `==X`; everything else is as in constraints.txt, but pandas and
-statsmodels, peers of some tests, which must fit the old NumPy. Test files that import more than that (the tools, the book) are left out, by name.
+Each lower bound `>=X` of the core and of the extras plot and sklearn becomes `==X`; everything else is as in constraints.txt, except pandas
+and statsmodels, peers in some tests, which must fit the old NumPy. Test files that import more (the tools, the book) are left out, by name.
 """
 
 from __future__ import annotations
