@@ -176,7 +176,7 @@ def test_reprs_are_short() -> None:
     assert re.fullmatch(r"KernelFit\(dual_coef=\(3, 4\), kernel=Gaussian\(bandwidth=1.0\), residual=\S+( to \S+)?, float32\)", fit)
     A = torch.eye(50, dtype=torch.float64)
     assert repr(solve(A, A[0], ConjugateGradient(), steps=3)).startswith("Solution(message='ConjugateGradient: ")
-    assert len(repr(nist_problem("Longley"))) < 150
+    assert len(repr(nist_problem("Longley"))) < 300
 
 
 # ---- make serve
