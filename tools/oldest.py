@@ -89,6 +89,8 @@ def main() -> int:
         reader.install(f"{wheel}[plot,sklearn]", *TESTING, constraints=pins)
         files, left = chosen(reader, source)
         print("\n".join(left), flush=True)
+        if not files:
+            raise SystemExit("no test file is left; was the package installed?")
         command = [str(reader.environment / "bin" / "pytest"), "-n", "2", "-o", f"filterwarnings={WARNINGS}", *files]
         return subprocess.run(command, cwd=source, env=clean(reader.environment)).returncode
 
