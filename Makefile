@@ -10,11 +10,12 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamp
 # Where pip finds torch; on Linux without a GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu saves several GB.
 TORCH_INDEX ?=
+PORT ?= 8000
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test serve export clean prepare lint check execute browser vendor distclean new-chapter
+.PHONY: help book test serve export clean prepare lint check execute browser dist-check oldest vendor distclean new-chapter
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,8 +52,9 @@ lint: $(STAMP) ## style of notebooks, tools and tests; types of the exported pac
 	@$(BIN)/ruff format --check -q nbs tools tests setup.py
 	@$(BIN)/mypy
 
-serve: book ## build the book and serve it at http://127.0.0.1:8000
-	@$(BIN)/python -m http.server -d _build/html --bind 127.0.0.1 8000
+serve: book ## build the book and serve it at http://127.0.0.1:8000 (PORT=8001 for another port)
+	@$(BIN)/python -c 'import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("127.0.0.1", $(PORT)))' 2>/dev/null || { echo "port $(PORT) is busy; choose another: make serve PORT=$$(( $(PORT) + 1 ))"; exit 1; }
+	@$(BIN)/python -m http.server -d _build/html --bind 127.0.0.1 $(PORT)
 
 export: $(STAMP) ## write transformer_ols/ from the notebooks
 	@$(BIN)/nbdev_export
@@ -64,6 +66,12 @@ prepare: export clean lint test ## all of it, before a commit
 
 new-chapter: $(STAMP) ## a chapter's files: make new-chapter NAME=17_topic TITLE="A title"
 	@$(BIN)/python tools/new_chapter.py "$(NAME)" "$(TITLE)"
+
+dist-check: $(STAMP) ## build the package and try it in an empty environment, as a reader would (1 GB for a while)
+	@$(BIN)/python tools/dist_check.py
+
+oldest: $(STAMP) ## the library's tests under the oldest versions that settings.ini allows (1 GB for a while)
+	@$(BIN)/python tools/oldest.py
 
 vendor: ## fetch MathJax and axe-core anew (needs npm) and compare with the recorded checksums
 	@rm -rf _build/vendor && mkdir -p _build/vendor/mathjax _build/vendor/axe && cd _build/vendor && npm pack --silent mathjax@3.2.2 axe-core@4.14.1 >/dev/null

@@ -41,7 +41,7 @@ setup(
     install_requires=meta["requirements"].split(),
     extras_require={extra: meta[f"{extra}_requirements"].split() for extra in extras},
     packages=[meta["lib_path"]],
-    package_data={meta["lib_path"]: ["py.typed", "*.mplstyle", "data/*.json"]},
+    package_data={meta["lib_path"]: ["py.typed", "*.mplstyle", "**/*.json", "**/*.safetensors"]},
     classifiers=[
         f"Development Status :: {statuses[int(meta['status']) - 1]}",
         f"Intended Audience :: {meta['audience']}",

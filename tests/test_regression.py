@@ -76,7 +76,8 @@ def test_ols_is_the_pseudo_inverse_of_the_centred_data(shape: Shape, fit_interce
     assert gap(fit.predict(x).reshape(fitted.shape), fitted) < 1e-9
     batch, outputs = x.shape[:-2], y.shape[x.ndim - 1 :]
     assert fit.coef.shape == (*batch, x.shape[-1], *outputs) and fit.intercept.shape == (*batch, *outputs)
-    rank = np.linalg.matrix_rank(x.numpy() - mean_x, rtol=1e-10)
+    centred = x.numpy() - mean_x
+    rank = np.linalg.matrix_rank(centred, tol=1e-10 * np.linalg.norm(centred, 2, axis=(-2, -1)))
     assert fit.rank.shape == fit.condition_number.shape == x.shape[:-2] and np.array_equal(fit.rank.numpy(), rank)
 
 

@@ -82,7 +82,8 @@ def problem(seed: int, n: int, batches: tuple[tuple[int, ...], tuple[int, ...]] 
 
 
 def exact(A: Tensor, b: Tensor) -> np.ndarray:
-    return np.linalg.solve(A.double().numpy(), b.double().numpy()[..., None])[..., 0]
+    batch = torch.broadcast_shapes(A.shape[:-2], b.shape[:-1])
+    return np.linalg.solve(A.double().numpy(), b.double().expand(*batch, -1).numpy()[..., None])[..., 0]
 
 
 @st.composite

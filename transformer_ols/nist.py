@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 import torch
@@ -33,10 +33,10 @@ class NISTProblem:
     """
 
     name: str
-    x: Tensor
-    y: Tensor
-    intercept: Tensor
-    coef: Tensor
+    x: Tensor = field(repr=False)
+    y: Tensor = field(repr=False)
+    intercept: Tensor = field(repr=False)
+    coef: Tensor = field(repr=False)
     source: str
 
     def digits(self, intercept: Tensor, coef: Tensor) -> float:

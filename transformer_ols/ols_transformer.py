@@ -29,7 +29,12 @@ from transformer_ols.checks import (
 __all__ = ['SpectralFactor', 'spectral_factor', 'OLSTransformer']
 
 # %% ../nbs/10_ols_transformer.ipynb #2c85f65d
-@dataclass(frozen=True, eq=False)
+def _range(values: Tensor) -> str:
+    low, high = (f"{v.item():g}" for v in (values.min(), values.max()))
+    return low if low == high else f"{low} to {high}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class SpectralFactor:
     r"""A factor of the inverse covariance, $L L^\top = n\,(X^\top X + \lambda I)^{+}$.
 
@@ -50,6 +55,11 @@ class SpectralFactor:
     singular_values: Tensor
     rank: Tensor
     condition_number: Tensor
+
+    def __repr__(self) -> str:
+        L, dtype = self.L.shape, str(self.L.dtype).removeprefix("torch.")
+        known = f"rank={_range(self.rank)}, condition={_range(self.condition_number)}"
+        return f"SpectralFactor(L={tuple(L)}, {known}, {dtype})"
 
 
 def _record(L: Tensor, whitened: Tensor, s: Tensor, keep: Tensor) -> SpectralFactor:

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib.pyplot as plt
+try:
+    import matplotlib.pyplot as plt
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "transformer_ols.plots needs matplotlib: pip install 'transformer_ols[plot]'",
+        name=error.name,
+    ) from error
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import CenteredNorm

@@ -245,7 +245,12 @@ def _differentiable(
     return coef, mean_y - mean_x @ coef
 
 # %% ../nbs/03_regression.ipynb #98561a1f
-@dataclass(frozen=True, eq=False)
+def _range(values: Tensor) -> str:
+    low, high = (f"{v.item():g}" for v in (values.min(), values.max()))
+    return low if low == high else f"{low} to {high}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LinearFit:
     r"""A fitted linear model $\hat y = \beta_0 + X\hat\beta$.
 
@@ -263,6 +268,11 @@ class LinearFit:
     intercept: Tensor
     rank: Tensor
     condition_number: Tensor
+
+    def __repr__(self) -> str:
+        coef, dtype = self.coef.shape, str(self.coef.dtype).removeprefix("torch.")
+        known = f"rank={_range(self.rank)}, condition={_range(self.condition_number)}"
+        return f"LinearFit(coef={tuple(coef)}, {known}, {dtype})"
 
     def predict(self, x: Tensor) -> Tensor:
         r"""Predictions $\beta_0 + X\hat\beta$.
@@ -492,7 +502,7 @@ def ridge_regression(
     return _linear_fit(x, y, equal, penalty, intercept, cut, "svd", repeats)
 
 # %% ../nbs/03_regression.ipynb #e71f32d0
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class KernelFit:
     r"""A fitted kernel model $\hat f(x) = \sum_i \alpha_i\, k(x, x_i)$.
 
@@ -508,6 +518,11 @@ class KernelFit:
     residual: Tensor
     x: Tensor
     kernel: Callable[[Tensor, Tensor], Tensor]
+
+    def __repr__(self) -> str:
+        dual, dtype = self.dual_coef.shape, str(self.x.dtype).removeprefix("torch.")
+        known = f"kernel={self.kernel}, residual={_range(self.residual)}"
+        return f"KernelFit(dual_coef={tuple(dual)}, {known}, {dtype})"
 
     def predict(self, x_query: Tensor) -> Tensor:
         r"""Predictions $k(X_{\mathrm{query}}, X)\, \alpha$.

@@ -74,11 +74,11 @@ class Solution:
         message: how it went, and what to do if it did not go well.
     """
 
-    value: Tensor
+    value: Tensor = field(repr=False)
     iterates: Tensor | None = field(repr=False)
     residuals: Tensor = field(repr=False)
-    converged: Tensor
-    n_iter: Tensor
+    converged: Tensor = field(repr=False)
+    n_iter: Tensor = field(repr=False)
     message: str
 
 # %% ../nbs/05_solvers.ipynb #01063c21
