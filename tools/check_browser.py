@@ -266,12 +266,18 @@ class Checker:
         tab.on("pageerror", lambda error: add(f"script error: {error}"))
         try:
             await tab.goto(address, wait_until="load")
-            await tab.evaluate(READY)
+            if not is_redirect(self.html / page):
+                await tab.evaluate(READY)
             yield tab, fetched
-        except Exception as error:
-            add(f"could not be looked at: {str(error).splitlines()[0]}")
         finally:
             await context.close()
+
+    async def guard(self, page: str, where: str, job: Any) -> None:
+        """A visit that breaks off is a fault, not the end of the check."""
+        try:
+            await job
+        except Exception as error:
+            self.report.add(page, f"could not be looked at: {str(error).splitlines()[0]}", where)
 
     async def look(self, page: str, theme: str) -> None:
         """A page in one theme: wide, then narrow, then with its folded parts opened, narrow and wide again."""
@@ -303,7 +309,13 @@ class Checker:
         if not await tab.evaluate("Boolean(window.axe)"):
             await tab.evaluate(AXE.read_text("utf8"))
         violations = await tab.evaluate(AXE_RUN, AXE_RULES[view])
-        return [f"{found['id']}: {found['help']}, at {target}" for found in violations for target in found["targets"]]
+        faults = []
+        for found in violations:
+            first, more = found["targets"][:3], len(found["targets"]) - 3
+            faults += [f"{found['id']}: {found['help']}, at {target}" for target in first]
+            if more > 0:
+                faults.append(f"{found['id']}: {found['help']}, at {more} more places")
+        return faults
 
     def weigh(self, page: str, fetched: list[str], theme: str) -> None:
         paths = {self.html / unquote(urlsplit(url).path).lstrip("/") for url in fetched}
@@ -341,7 +353,7 @@ class Checker:
         """A page without a server: styles, equations, and the way to the next page."""
         async with self.visit((self.html / page).as_uri(), page, FILES, "as a file") as (tab, _):
             if is_redirect(self.html / page):
-                await tab.wait_for_url(lambda url: not url.endswith("/" + page), timeout=10_000)
+                await tab.wait_for_url(lambda url: url != (self.html / page).as_uri(), timeout=10_000)
                 await tab.wait_for_load_state("load")
                 await tab.evaluate(READY)
             for sheet in await tab.evaluate(LOADED):
@@ -395,16 +407,16 @@ async def check(html: Path, screenshots: Path | None = None, only: str = "*") ->
             browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
             checker = Checker(html, browser, f"http://127.0.0.1:{server.server_port}/", screenshots)
             seen = [page for page in pages if not is_redirect(html / page)]
-            jobs = [checker.look(page, theme) for page in seen for theme in THEMES]
-            jobs += [checker.search(title, page) for title, page in theorems(html, seen)]
-            jobs += [checker.open_file(page) for page in some_files(html, pages)]
+            jobs = [checker.guard(page, theme, checker.look(page, theme)) for page in seen for theme in THEMES]
+            jobs += [checker.guard("search.html", "searching", checker.search(title, page)) for title, page in theorems(html, seen)]
+            jobs += [checker.guard(page, "as a file", checker.open_file(page)) for page in some_files(html, pages)]
             await in_turn(*jobs)
             checker.report.pages = len(seen)
             await browser.close()
     finally:
         server.shutdown()
         server.server_close()
-    if not checker.report.pages:
+    if not pages:
         checker.report.add(html.name, "holds no page; run `make book` first", "nothing to look at")
     return checker.report
 
