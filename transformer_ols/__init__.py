@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from .ols_transformer import SpectralFactor as SpectralFactor
     from .ols_transformer import spectral_factor as spectral_factor
     from .ols_transformer import OLSTransformer as OLSTransformer
+    from .in_context import InContextOLS as InContextOLS
+    from .in_context import LoopedAttention as LoopedAttention
 
 _PUBLIC = {
     "prompts": ("INPUTS", "Prompt", "linear_prompts", "gp_prompts", "pad_prompts"),
@@ -66,6 +68,7 @@ _PUBLIC = {
     "attention": ("linear_attention", "softmax_attention"),
     "solvers": ("Solution", "solve", "Richardson", "GradientDescent", "Chebyshev", "Nesterov", "ConjugateGradient", "NewtonSchulz"),
     "ols_transformer": ("SpectralFactor", "spectral_factor", "OLSTransformer"),
+    "in_context": ("InContextOLS", "LoopedAttention"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = list(_HOME)
