@@ -32,9 +32,10 @@ from transformer_ols.attention import linear_attention, softmax_attention
 from transformer_ols.hopfield import HopfieldNetwork, capacity
 from transformer_ols.inference import AttentionInference
 from transformer_ols.memory import FastWeightMemory, RecursiveLeastSquares
+from transformer_ols.in_context import InContextOLS, LoopedAttention
 from transformer_ols.ols_transformer import OLSTransformer, spectral_factor
 
-SIZES = {"n": 6, "m": 3, "d": 2, "e": 4, "j": 2}
+SIZES = {"n": 6, "m": 3, "d": 2, "e": 4, "j": 2, "t": 2}
 LEFT_OUT = {"checks"}  # takes names and values of any kind; its chapter tests it
 RESULTS = {  # records that the library fills and users read
     "AttentionInference",
@@ -740,6 +741,57 @@ CALLS |= {
         generator=generator(),
         dtype=dtype(),
     ),
+
+# ---- in context
+
+IN_CONTEXT = InContextOLS(SPD)
+STACK = LoopedAttention(SPD, B / 100)
+
+
+def asked(d: int = 2) -> Argument:
+    """A prompt for a module with two features in float64."""
+    types = of_type(False, tensor=X.value, list=[prompt()], string="prompt", number=1, cls=prompts.Prompt)
+    wrong = bads(TypeError, other_float=prompt().to(torch.float32)) + bads(ValueError, other_d=prompt(d=3))
+    return Argument(prompt(d=d), types + wrong)
+
+
+WEIGHT = tensor("*b j j", SPD)
+LAYERS = {name: tensor("t", B / 100, optional=name != "steps") for name in ("steps", "momenta", "sharpening")}
+CALLS |= {
+    "InContextOLS": call(InContextOLS, weight=WEIGHT),
+    "InContextOLS.from_context": call(InContextOLS.from_context, x=X, mask=mask((6,)), rtol=fraction(1e-9, optional=True)),
+    "InContextOLS.from_population": call(
+        InContextOLS.from_population,
+        covariance=tensor("*b j j", SPD, also=bads(ValueError, asymmetric=SPD + torch.triu(SPD, 1), indefinite=-SPD, zero=0 * SPD)),
+        n=count(6),
+        noise=nonnegative(0.1),
+    ),
+    "InContextOLS.forward": call(IN_CONTEXT, prompt=asked()),
+    "InContextOLS.attend": call(IN_CONTEXT.attend, prompt=asked()),
+    "InContextOLS.extra_repr": call(IN_CONTEXT.extra_repr),
+    "LoopedAttention": call(LoopedAttention, weight=WEIGHT, **LAYERS, tied=flag(False)),
+    "LoopedAttention (tied)": call(
+        LoopedAttention,
+        weight=tensor("*b j j", SPD, also=bads(ValueError, asymmetric=SPD + torch.triu(SPD, 1), indefinite=-SPD)),
+        steps=LAYERS["steps"],
+        tied=flag(True),
+    ),
+    "LoopedAttention.from_bounds": call(
+        LoopedAttention.from_bounds,
+        method=choice("chebyshev"),
+        weight=WEIGHT,
+        bounds=Argument(
+            (0.5, 2.5),
+            of_type(False, number=1.0, string="ab", list=[1.0, 2.0], triple=(1.0, 2.0, 3.0), single=(1.0,), tensor=torch.ones(2))
+            + bads(ValueError, swapped=(2.0, 1.0))
+            + inside(positive(1.0), lambda value: (value, 2.0))
+            + inside(positive(1.0), lambda value: (0.5, value)),
+        ),
+        layers=count(3),
+    ),
+    "LoopedAttention.forward": call(STACK, prompt=asked()),
+    "LoopedAttention.iterates": call(STACK.iterates, prompt=asked()),
+    "LoopedAttention.extra_repr": call(STACK.extra_repr),
 }
 
 # ---- figures

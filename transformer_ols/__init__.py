@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from .memory import RecursiveLeastSquares as RecursiveLeastSquares
     from .hopfield import HopfieldNetwork as HopfieldNetwork
     from .hopfield import capacity as capacity
+    from .in_context import InContextOLS as InContextOLS
+    from .in_context import LoopedAttention as LoopedAttention
 
 _PUBLIC = {
     "prompts": ("INPUTS", "Prompt", "linear_prompts", "gp_prompts", "pad_prompts"),
@@ -76,6 +78,7 @@ _PUBLIC = {
     "inference": ("COVARIANCES", "RegressionTable", "AttentionInference"),
     "memory": ("FastWeightMemory", "RecursiveLeastSquares"),
     "hopfield": ("HopfieldNetwork", "capacity"),
+    "in_context": ("InContextOLS", "LoopedAttention"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = list(_HOME)
