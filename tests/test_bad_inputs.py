@@ -30,9 +30,9 @@ import matplotlib.pyplot as plt
 from transformer_ols import kernels, nist_problem, plots, prompts, regression, solvers
 from transformer_ols.attention import linear_attention, softmax_attention
 from transformer_ols.hopfield import HopfieldNetwork, capacity
+from transformer_ols.in_context import InContextOLS, LoopedAttention
 from transformer_ols.inference import AttentionInference
 from transformer_ols.memory import FastWeightMemory, RecursiveLeastSquares
-from transformer_ols.in_context import InContextOLS, LoopedAttention
 from transformer_ols.ols_transformer import OLSTransformer, spectral_factor
 
 SIZES = {"n": 6, "m": 3, "d": 2, "e": 4, "j": 2, "t": 2}
@@ -741,6 +741,7 @@ CALLS |= {
         generator=generator(),
         dtype=dtype(),
     ),
+}
 
 # ---- in context
 
