@@ -52,8 +52,8 @@ check: $(STAMP)
 	@$(BIN)/python tools/check_legible.py
 
 style: $(STAMP)
-	@$(BIN)/ruff check nbs tools tests setup.py
-	@$(BIN)/ruff format --check -q nbs tools tests setup.py
+	@$(BIN)/ruff check nbs tools tests benchmarks setup.py
+	@$(BIN)/ruff format --check -q nbs tools tests benchmarks setup.py
 
 lint: style ## style of notebooks, tools and tests; types of the exported package
 	@$(BIN)/mypy

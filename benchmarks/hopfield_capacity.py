@@ -11,21 +11,17 @@ Writes benchmarks/results/hopfield_capacity.json.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
+from record import RESULTS, write
 from torch import Tensor
 
 from transformer_ols import hopfield
 
-RESULTS = Path(__file__).parent / "results" / "hopfield_capacity.json"
 PROTOCOLS = {"F": {"start": 1.0, "goal": 1.0, "steps": 1}, "R": {"start": 0.8, "goal": 0.95, "steps": 15}}
 SUITE = (("F", 2, 200), ("R", 2, 100), ("F", 3, 60), ("R", 3, 40), ("F", 4, 30), ("R", 4, 30))  # protocol, degree, bits
 
@@ -58,14 +54,6 @@ def timed(method: Callable[..., float], protocol: str, degree: int, d: int) -> t
     return time.process_time() - begin, value
 
 
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5, help="odd number of repeats, of which the median is kept")
@@ -85,17 +73,7 @@ def main() -> None:
         results.append({"protocol": protocol, "degree": degree, "d": d, "capacity": round(capacity, 1), **medians, "ratio": ratio})
         print(results[-1])
     total = {name: float(f"{sum(row[name] for row in results):.3g}") for name in ("table", "powers")}
-    machine = {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "threads": 1,
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "dtype": "float64",
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"machine": machine, "repeats": repeats, "seconds": total, "results": results}, indent=1) + "\n")
+    write(RESULTS / "hopfield_capacity.json", dtype="float64", repeats=repeats, seconds=total, results=results)
 
 
 if __name__ == "__main__":

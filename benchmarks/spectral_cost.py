@@ -11,18 +11,15 @@ Writes benchmarks/results/spectral_cost.json, from which the chapter "Least squa
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from record import RESULTS, write
 from torch import Tensor
 
-RESULTS = Path(__file__).parent / "results" / "spectral_cost.json"
 CONDITION = 100.0  # of the covariance
 BLOCK = 256  # rows that the stream holds at a time
 SAMPLES, HITS, STEPS = 4, 8, 40  # sketch rows per feature, entries per column of the sketch, Chebyshev steps after it
@@ -135,28 +132,12 @@ def measure(d: int, rows: int, repeats: int) -> list[dict[str, object]]:
     ]
 
 
-def machine() -> dict[str, object]:
-    """What the figures depend on, without names of hosts."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text("utf8").splitlines() if cpuinfo.exists() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "processor": models[0] if models else platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "dtype": "float64",
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 128, 256, 512, 1024], help="dimensions d")
     parser.add_argument("--rows", type=int, default=16, help="tokens per dimension, n / d")
     parser.add_argument("--repeats", type=int, default=5, help="runs of which the median is taken")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="where the results go")
+    parser.add_argument("--output", type=Path, default=RESULTS / "spectral_cost.json", help="where the results go")
     given = parser.parse_args()
     torch.set_num_threads(1)
     found = []
@@ -164,9 +145,7 @@ def main() -> int:
         for row in measure(d, given.rows, given.repeats):
             found.append(row)
             print(f"d {row['d']:5}  {row['route']:14} {row['seconds']:9.3g} s   error {row['error']:.0e}")
-    record = {"machine": machine(), "repeats": given.repeats, "condition_number": CONDITION, "results": found}
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(record, indent=1) + "\n", "utf8")
+    write(given.output, dtype="float64", repeats=given.repeats, condition_number=CONDITION, results=found)
     return 0
 
 

@@ -255,7 +255,44 @@ def _check_slow(slow: Any, identity: Tensor, batch: tuple[int, ...]) -> Tensor:
     result: Tensor = slow
     return result
 
-# %% ../nbs/14_memory.ipynb #28d6227f
+# %% ../nbs/14_memory.ipynb #d35b9ec5
+def _one_token(
+    weights: Tensor, inverse: Tensor, x: Tensor, y: Tensor, forgetting: float
+) -> tuple[Tensor, Tensor]:
+    column, inverse = x.mT, inverse / forgetting
+    u = (inverse * x).sum(-1, keepdim=True)
+    c = 1 + (u * column).sum(-2, keepdim=True)
+    _check_positive(bool((c > 0).all()))
+    wrong = y - (column * weights).sum(-2, keepdim=True)
+    return weights + u * (wrong / c), inverse - u * u.mT / c
+
+
+def _check_positive(positive: bool) -> None:
+    if not positive:
+        raise ValueError(
+            "x leaves the slow memory without a digit; take a larger ridge or float64,"
+            " and with forgetting feed tokens that vary in every direction"
+        )
+
+# %% ../nbs/14_memory.ipynb #4469872a
+def _block(
+    weights: Tensor, inverse: Tensor, x: Tensor, y: Tensor, forgetting: float
+) -> tuple[Tensor, Tensor]:
+    n, d = x.shape[-2:]
+    age = torch.arange(n - 1, -1, -1, dtype=x.dtype, device=x.device)
+    root = forgetting ** (age[:, None] / 2)
+    x, y, inverse = root * x, root * y, inverse / forgetting**n
+    seen = x @ inverse
+    identity = torch.eye(n, dtype=x.dtype, device=x.device)
+    factor, failed = torch.linalg.cholesky_ex(identity + seen @ x.mT)
+    _check_positive(not bool(failed.any()))
+    both = torch.cat([seen, y - x @ weights], -1)
+    solved = torch.linalg.solve_triangular(factor, both, upper=False)
+    b, wrong = solved[..., :d], solved[..., d:]
+    inverse = inverse - b.mT @ b
+    return weights + b.mT @ wrong, (inverse + inverse.mT) / 2
+
+# %% ../nbs/14_memory.ipynb #f6de4350
 class RecursiveLeastSquares(_Memory):
     r"""Ridge regression on a stream, in a state of fixed size.
 
@@ -309,24 +346,8 @@ class RecursiveLeastSquares(_Memory):
         self, state: tuple[Tensor, ...], x: Tensor, y: Tensor
     ) -> tuple[Tensor, ...]:
         weights, inverse = state
-        age = torch.arange(x.shape[-2] - 1, -1, -1, dtype=x.dtype, device=x.device)
-        root = self.forgetting ** (age / 2)
-        x, y = root[:, None] * x, root[:, None] * y
-        inverse = inverse / self.forgetting ** x.shape[-2]
-        seen = x @ inverse
-        factor, failed = torch.linalg.cholesky_ex(
-            seen @ x.mT + torch.eye(x.shape[-2], dtype=x.dtype, device=x.device)
-        )
-        if bool(failed.any()):
-            raise ValueError(
-                "x leaves the slow memory without a digit; take a larger ridge or"
-                " float64, and with forgetting feed tokens that vary in every direction"
-            )
-        both = torch.cat([seen, y - x @ weights], -1)
-        solved = torch.linalg.solve_triangular(factor, both, upper=False)
-        b, wrong = solved.split([self.d, self.k], -1)
-        inverse = inverse - b.mT @ b
-        return weights + b.mT @ wrong, (inverse + inverse.mT) / 2
+        absorb = _one_token if x.shape[-2] == 1 else _block
+        return absorb(weights, inverse, x, y, self.forgetting)
 
     def extra_repr(self) -> str:
         """What `print` shows."""
