@@ -30,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "transformer_ols"
 CORE = {"numpy", "scipy", "torch", "safetensors", "tqdm"}
-EXTRAS = {"plot", "sklearn", "book", "dev"}
+EXTRAS = {"plot", "sklearn", "notebook", "book", "dev"}
 NEEDS = {"plots": "plot"}  # module: the extra without which it cannot be imported
 REPEATS = 5
 
@@ -251,11 +251,12 @@ def import_report(reader: Reader) -> dict[str, object]:
     }
 
 
-def download_faults(reader: Reader, root: Path) -> Iterator[str]:
-    """Published downloads run with the wheel and its extras, where they have been built."""
+def download_faults(reader: Reader, wheel: Path, root: Path) -> Iterator[str]:
+    """Published downloads run with the wheel and its extra [notebook], where they have been built."""
     tool, published = root / "tools" / "downloads.py", root / "_build" / "html"
     chapters = ["03_regression", "10_ols_transformer"]
     if tool.exists() and published.exists():
+        reader.install(f"{wheel}[notebook]", constraints=root / "constraints.txt")
         command = [sys.executable, str(tool), "--run", *chapters, "--python", str(reader.python)]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True)
         if done.returncode:
@@ -284,7 +285,7 @@ def use_faults(wheel: Path, root: Path, folder: Path) -> Iterator[str]:
     done = reader.run("-m", "pip", "check")
     if done.returncode:
         yield from (f"pip check: {line}" for line in done.stdout.splitlines())
-    yield from download_faults(reader, root)
+    yield from download_faults(reader, wheel, root)
 
 
 def check(root: Path, folder: Path, dist_only: bool = False) -> Iterator[str]:
