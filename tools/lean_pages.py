@@ -33,6 +33,12 @@ BODY = [
 WHERE_PRESENT = [
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
     (r'<summary>(<span class="toctree-toggle")', r'<summary aria-label="Pages of this section">\1'),
+    (r'role="doc-biblioentry"', 'role="listitem"'),  # deprecated, and not what its parent, a list, holds
+    (
+        r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>',
+        r'<div class="sig-params">\n\1</div>',
+    ),  # a long signature: no terms to define
+    (r'<dd>(<em class="sig-param">.*)</dd>', r"<div>\1</div>"),
 ]
 
 
