@@ -15,10 +15,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book test serve export clean prepare lint check execute browser dist-check oldest vendor distclean new-chapter
+.PHONY: help book pdf test serve export clean prepare lint style check execute browser dist-check oldest vendor distclean new-chapter hooks release-check
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(STAMP): constraints.txt settings.ini setup.py
 	@"$(PYTHON)" -c '$(MODERN)' 2>/dev/null || { echo "transformer_ols needs Python $(OLDEST) or newer, found $$(python3 --version 2>/dev/null || echo none); install one, or name it: make PYTHON=/path/to/python3"; exit 1; }
@@ -40,6 +40,10 @@ book: execute ## the HTML book, in _build/html
 browser: book ## look at every page in headless Chromium: screenshots in _build/screenshots
 	@$(BIN)/python tools/check_browser.py
 
+pdf: execute ## the whole book as one PDF, in _build/pdf/book.pdf (needs TeX)
+	@$(BIN)/python tools/build_pdf.py
+	@$(BIN)/python tools/check_pdf.py
+
 test: execute check ## every notebook, every test, notebooks clean, library = notebooks
 	@$(BIN)/pytest -n 2
 
@@ -47,9 +51,11 @@ check: $(STAMP)
 	@$(BIN)/python tools/check_clean.py
 	@$(BIN)/python tools/check_legible.py
 
-lint: $(STAMP) ## style of notebooks, tools and tests; types of the exported package
+style: $(STAMP)
 	@$(BIN)/ruff check nbs tools tests setup.py
 	@$(BIN)/ruff format --check -q nbs tools tests setup.py
+
+lint: style ## style of notebooks, tools and tests; types of the exported package
 	@$(BIN)/mypy
 
 serve: book ## build the book and serve it at http://127.0.0.1:8000 (PORT=8001 for another port)
@@ -72,6 +78,15 @@ dist-check: $(STAMP) ## build the package and try it in an empty environment, as
 
 oldest: $(STAMP) ## the library's tests under the oldest versions that settings.ini allows (1 GB for a while)
 	@$(BIN)/python tools/oldest.py
+
+hooks: $(STAMP) ## in this clone: check before every commit, merge notebooks cell by cell
+	@$(BIN)/python tools/install_hooks.py --venv "$(VENV)"
+
+release-check: $(STAMP) ## whether this version may be released
+	@$(BIN)/python tools/release_check.py
+	@$(MAKE) --no-print-directory test lint book dist-check
+	@$(BIN)/python tools/check_book.py _build/html
+	@$(BIN)/python tools/release_check.py
 
 vendor: ## fetch MathJax and axe-core anew (needs npm) and compare with the recorded checksums
 	@rm -rf _build/vendor && mkdir -p _build/vendor/mathjax _build/vendor/axe && cd _build/vendor && npm pack --silent mathjax@3.2.2 axe-core@4.14.1 >/dev/null
