@@ -88,7 +88,7 @@ def printed(toc: str) -> list[Entry]:
 
 
 def letters(text: str) -> str:
-    return "".join(re.findall(r"\w", re.sub(r"\\(?:sphinx)?\w+", "", text)))
+    return "".join(re.findall(r"\w", re.sub(r"\\[A-Za-z]+", "", text)))
 
 
 def contents_faults(there: list[Entry], wanted: list[Entry]) -> Faults:

@@ -103,10 +103,17 @@ def make_book(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     doctree.children = []
     doctree += book
     link_inside(doctree, app.env.found_docs)
-    for proof in list(doctree.findall(proof_node)):  # sphinx-proof gives them a box without a title
-        paragraphs = [node for node in proof.findall(nodes.paragraph) if not isinstance(node.parent, nodes.list_item)]
-        paragraphs[-1] += nodes.raw("", r"\hfill\(\square\)", format="latex")
-        proof.parent.replace(proof, proof.children)
+    for proof in list(doctree.findall(proof_node)):
+        unbox(proof)
+
+
+def unbox(proof: proof_node) -> None:
+    """A proof in the running text, from an italic first word to a square; sphinx-proof gives it a box whose title is empty."""
+    paragraphs = [node for node in proof.findall(nodes.paragraph) if not isinstance(node.parent, nodes.list_item)]
+    word, _, rest = paragraphs[0][0].astext().partition(" ")
+    paragraphs[0][0:1] = [nodes.emphasis("", word), nodes.Text(f" {rest}")]
+    paragraphs[-1] += nodes.raw("", r"\hfill\(\square\)", format="latex")
+    proof.parent.replace(proof, [node for box in proof for node in box])
 
 
 def within_file(node: nodes.Node) -> bool:
