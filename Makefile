@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf test serve export clean prepare lint style check execute browser dist-check oldest hooks release-check vendor distclean new-chapter
+.PHONY: help book pdf test serve export clean prepare lint style check execute browser dist-check oldest vendor distclean new-chapter hooks release-check
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'

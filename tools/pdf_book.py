@@ -103,6 +103,10 @@ def make_book(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     doctree.children = []
     doctree += book
     link_inside(doctree, app.env.found_docs)
+    for table in doctree.findall(nodes.table):
+        if "api-modules" in table["classes"]:  # paper has no room to spare for the longest name of a module
+            for column, width in zip(table.findall(nodes.colspec), (25, 40, 35), strict=True):
+                column["colwidth"] = width
     for proof in list(doctree.findall(proof_node)):
         unbox(proof)
 
@@ -138,6 +142,7 @@ def link_inside(doctree: nodes.document, documents: set[str]) -> None:
         page, _, anchor = uri.partition("#")
         stem = re.sub(r"\.html$", "", page).rpartition("/")[2]
         name = f"nbs/api/{stem}" if "_modules/" in page else f"nbs/{stem}"
+        anchor = "" if "_modules/" in page else anchor  # source pages become API pages, which have no cells
         if name in documents:
             link["refuri"], link["internal"] = f"%{name}" + (f"#{anchor}" if anchor else ""), True
         else:
