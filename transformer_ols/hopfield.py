@@ -76,7 +76,7 @@ def _scores(patterns: Tensor, state: Tensor, beta: float) -> Tensor:
         )
     return scores
 
-# %% ../nbs/15_hopfield.ipynb #6acc339c
+# %% ../nbs/15_hopfield.ipynb #d5bd7c25
 @dataclass(frozen=True, eq=False)
 class HopfieldNetwork:
     r"""An associative memory: an energy, and the update that lowers it.
@@ -85,8 +85,9 @@ class HopfieldNetwork:
 
     - `"polynomial"`: $E = -\sum_\mu (m_\mu / d)^p$; degree 2 is Hebb's rule;
     - `"projection"`: $E = \frac12 \lVert s - \Xi^{+}\Xi s\rVert^2$, least squares;
-    - `"exponential"`: $E = \frac12\lVert s\rVert^2 - \frac1\beta\log\sum_\mu
-      e^{\beta m_\mu}$, which orders states as $-\sum_\mu e^{\beta m_\mu}$ does;
+    - `"exponential"`:
+      $E = \frac12\lVert s\rVert^2 - \frac1\beta\log\sum_\mu e^{\beta m_\mu}$,
+      which orders states as $-\sum_\mu e^{\beta m_\mu}$ does;
     - `"softmax"`: the same energy for real vectors.
 
     The first three take patterns and states of $-1$ and $+1$; their update gives a bit
