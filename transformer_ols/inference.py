@@ -189,6 +189,7 @@ def _cooks_distance(self: AttentionInference) -> Tensor:
     return distance
 
 # %% ../nbs/11_inference.ipynb #cc8eb529
+#: The kinds of covariance that an inference can give.
 COVARIANCES = ("nonrobust", "HC0", "HC1", "HC2", "HC3")
 
 
