@@ -483,6 +483,7 @@ def faults(nb: NotebookNode) -> list[str]:
     return found
 
 
+CITED = re.compile(r'<span class="cite-link">.*?</span>|<details class="cite-this">.*?</details>', re.S)  # for readers of the page only
 MARK = re.compile(
     r'<span class="eqno">\((?P<equation>[^)<]*)\)'
     r'|<span class="caption-number">(?P<caption>[^<]*)</span>'
@@ -495,7 +496,7 @@ def disagreements(nb: NotebookNode, page: str) -> list[str]:
     """Numbers and references that the page shows and the download does not, in this order."""
     text = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
     found, start = [], 0
-    for mark in MARK.finditer(page[page.find("<article") : page.find("</article>")]):
+    for mark in MARK.finditer(CITED.sub("", page[page.find("<article") : page.find("</article>")])):
         if mark["equation"]:
             wanted = rf"\tag{{{mark['equation']}}}"
         elif mark["caption"]:
