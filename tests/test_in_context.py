@@ -203,6 +203,27 @@ def test_newton_schulz_squares_the_error_and_adds_one(prompt):
         assert float((best - coef - off).norm()) < 1e-12 * float(best.norm())
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_what_the_layers_do_to_the_maps_of_queries_and_keys(tied):
+    """On columns M <- M + s (M - M omega M) from M = W', and tied C <- C + s (C - omega_C C) from C'C = W; nothing commutes."""
+    prompt = drawn((), 12, 4, 2, torch.float64, 3)
+    omega, c = prompt.x.mT @ prompt.x / 12, prompt.x.mT @ prompt.y / 12
+    weight = torch.randn(4, 4, generator=torch.Generator().manual_seed(4), dtype=torch.float64) / 10
+    weight = weight @ weight.mT + 0.05 * eye(4) if tied else weight
+    step, sharpen = 0.2, 0.3
+    ones = torch.ones(4, dtype=torch.float64)
+    stack = LoopedAttention(weight, step * ones, sharpening=sharpen * ones, tied=tied)
+    mover, coef, expected = stack.w_q.mT, torch.zeros(4, dtype=torch.float64), []
+    assert error(mover.mT @ mover if tied else mover.mT, weight) < 1e-14
+    for _ in range(4):
+        coef = coef + step * (mover.mT @ mover if tied else mover.mT) @ (c - omega @ coef)
+        expected.append(coef)
+        moved = mover @ omega @ mover.mT if tied else mover @ omega
+        mover = mover + sharpen * (mover - moved @ mover)
+    units = Prompt(prompt.x, prompt.y, eye(4))
+    assert error(stack.iterates(units)[1:], torch.stack(expected)) < 1e-12
+
+
 def test_one_full_step_is_the_single_layer():
     prompt = drawn((2,), 12, 3, 2, torch.float64, 5)
     layer = InContextOLS.from_context(prompt.x)
@@ -318,3 +339,6 @@ def test_the_chapter_quotes_the_recorded_benchmark():
     assert values["sizes"] == sorted({row["d"] for row in record["results"]})
     assert record["repeats"] == 5 and record["machine"]["threads"] == 1
     assert all(row["error"] < 1e-9 for row in record["results"])
+    largest = {row["route"]: row for row in record["results"] if row["d"] == 1024}
+    assert 2 * largest["sketch"]["seconds"] < largest["svd"]["seconds"]
+    assert largest["cholesky"]["error"] < largest["sketch"]["error"] < 1e-10
