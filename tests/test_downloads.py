@@ -255,14 +255,14 @@ def test_the_first_cell_in_every_situation(monkeypatch: pytest.MonkeyPatch) -> N
     pip = [sys.executable, "-m", "pip", "install", "-q"]
     assert first_cell({"transformer_ols", "sympy", "sklearn"}, monkeypatch) == []
     assert first_cell({"transformer_ols", "sklearn"}, monkeypatch) == [[*pip, "sympy"]]
-    assert first_cell({"transformer_ols", "sympy"}, monkeypatch) == [[*pip, "scikit-learn>=1.4"]]
+    assert first_cell({"transformer_ols", "sympy"}, monkeypatch) == [[*pip, "scikit-learn>=1.7"]]
     with pytest.raises(
         ModuleNotFoundError, match=rf"on no package index(.|\n)*transformer_ols-{META['version']}-py3-none-any.whl\[notebook\]"
     ):
         first_cell({"sympy", "sklearn"}, monkeypatch)
     source = f"transformer_ols[notebook] @ git+{url}@main"
     assert first_cell({"sympy", "sklearn"}, monkeypatch, git_url=url) == [[*pip, source]]
-    assert first_cell(set(), monkeypatch, git_url=url) == [[*pip, source, "scikit-learn>=1.4", "sympy"]]
+    assert first_cell(set(), monkeypatch, git_url=url) == [[*pip, source, "scikit-learn>=1.7", "sympy"]]
 
 
 def test_the_notebook_extra_brings_all_that_the_chapters_import() -> None:
