@@ -231,6 +231,19 @@ def test_longley_against_exact_arithmetic():
     assert worst(torch.as_tensor(theirs.cov_HC3.diagonal().copy()), variances["HC3"]) > 1e-10  # why an exact oracle is needed here
 
 
+def test_a_large_mean_costs_no_digits():
+    """One pass of centring leaves a mean of the size of rounding, and seven digits of the leverages with it."""
+    g = torch.Generator().manual_seed(0)
+    small = torch.randint(-9, 10, (12, 2), generator=g).double()
+    x, y = 1e8 + small, 1e8 + small.sum(-1) + torch.randint(-5, 6, (12,), generator=g)
+    beta, h, variances = exact_robust(binary(torch.cat([torch.ones(12, 1), x], 1)), [Fraction(v) for v in y.tolist()])
+    mine = AttentionInference.from_data(x, y)
+    assert worst(mine.estimates, beta) < 1e-14
+    assert worst(mine.leverage, h) < 1e-13
+    for kind, truth in variances.items():
+        assert worst(mine.covariance(kind).diagonal(), truth) < 1e-13, kind
+
+
 def test_diabetes_against_statsmodels_to_ten_digits():
     x, y = load_diabetes(return_X_y=True, scaled=False)
     theirs = sm.OLS(y, sm.add_constant(x)).fit()
