@@ -144,7 +144,9 @@ LOOK = r"""async () => {
     some(images.filter(image => !image.naturalWidth), image => `has an image that does not show: ${image.getAttribute("src")}`);
     some([...document.fonts].filter(font => font.status === "error"), font => `has a font that does not load: ${font.family}`);
 
-    // Width: a scrolling box may hold what is wide, unless it is the frame of the page itself
+    // Width: a scrolling box may hold what is wide, unless it is the frame of the page itself; a drawer that slides out of view has done so
+    const sliding = document.getAnimations().filter(animation => animation instanceof CSSTransition);
+    await Promise.all(sliding.map(transition => transition.finished.catch(() => null)));
     const room = document.documentElement.clientWidth;
     const scrolls = element => ["auto", "scroll"].includes(getComputedStyle(element).overflowX)
         && element !== document.body && element !== document.documentElement && !element.querySelector("h1");
