@@ -25,8 +25,10 @@ FONTS = {  # files that TeX must find: text, headings, code with its mathematica
     "DejaVuSansMono.ttf": r"""\setmonofont{DejaVuSansMono.ttf}[Scale = 0.8,
   BoldFont = DejaVuSansMono-Bold.ttf, ItalicFont = DejaVuSansMono-Oblique.ttf, BoldItalicFont = DejaVuSansMono-BoldOblique.ttf]""",
     "FreeSerif.otf": r"""\newfontface\greekface{FreeSerif.otf}""",
+    "DejaVuSans.ttf": r"""\newfontface\scriptface{DejaVuSans.ttf}[Scale = 0.8]""",
 }
 # Latin Modern has no Greek, so a Greek letter in running text is taken from FreeSerif; code and mathematics have their own.
+# The fixed-width font lacks letters like ℓ, which come from its proportional sister.
 PREAMBLE = r"""
 \XeTeXinterchartokenstate=1
 \newXeTeXintercharclass\greek
@@ -37,6 +39,13 @@ PREAMBLE = r"""
 \makeatother
 \XeTeXinterchartoks \greek 0={\endgroup}
 \XeTeXinterchartoks \greek 4095={\endgroup}
+\newXeTeXintercharclass\script
+\count255="2100 \loop\ifnum\count255<"2150 \XeTeXcharclass\count255=\script \advance\count255 by 1 \repeat
+\XeTeXinterchartoks 0 \script={\begingroup\scriptface}
+\XeTeXinterchartoks \greek \script={\scriptface}
+\XeTeXinterchartoks 4095 \script={\begingroup\scriptface}
+\XeTeXinterchartoks \script 0={\endgroup}
+\XeTeXinterchartoks \script 4095={\endgroup}
 \titleformat{\chapter}[display]{\sffamily\bfseries\raggedright}{\color{gray}\Large\chaptertitlename\ \thechapter}{4pt}{\huge}
 \titlespacing*{\chapter}{0pt}{0pt}{24pt}
 \titleformat{\part}[display]{\sffamily\bfseries\centering}{\color{gray}\LARGE\partname\ \thepart}{12pt}{\Huge}
