@@ -28,7 +28,8 @@ PAGE = """\
 MATHJAX = '<script defer src="mathjax/tex-chtml.js"></script>'
 IMAGE = '<img alt="A black dot." src="dot.png">'
 TABLE = '<table class="wide"><tr><th>name</th><th>value</th></tr><tr><td>a</td><td>1</td></tr></table>'
-THEOREM = '<div class="proof"><p class="admonition-title"><span class="caption-number">Theorem 1 </span> ({})</p></div>'
+CITE = '<span class="cite-link">cite</span>'
+THEOREM = f'<div class="proof"><p class="admonition-title"><span class="caption-number">Theorem 1 </span> ({{}}) {CITE}</p></div>'
 LATE = '<script>localStorage.getItem("seen") || console.error("never seen"); localStorage.setItem("seen", "yes");</script>'
 SEARCH = """\
 <p>Search</p><div id="found"></div><script>
