@@ -229,7 +229,7 @@ def test_numbers_that_differ_from_the_page_are_found() -> None:
 
 
 def test_machine_paths_are_taken_out() -> None:
-    assert impersonal(f"File {ROOT}/nbs/x.py, /tmp/ipykernel_12/3.py, C:\\env\\Lib\\site-packages\\y.py") == (
+    assert impersonal(f"File {ROOT}/nbs/x.py, /scratch/ipykernel_12/3.py, C:\\env\\Lib\\site-packages\\y.py") == (
         "File nbs/x.py, 3.py, site-packages/y.py"
     )
     assert code("#| hide\n#| label: x\n\n# said\nx") == "# said\nx"
